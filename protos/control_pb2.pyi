@@ -1,0 +1,105 @@
+from grpc_ps.protos import job_pb2 as _job_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
+        PHASE_EMPTY: _ClassVar[StatusResponse.Phase]
+        PHASE_OPENING: _ClassVar[StatusResponse.Phase]
+        PHASE_RUNNING: _ClassVar[StatusResponse.Phase]
+        PHASE_STOPPED: _ClassVar[StatusResponse.Phase]
+    PHASE_UNSPECIFIED: StatusResponse.Phase
+    PHASE_EMPTY: StatusResponse.Phase
+    PHASE_OPENING: StatusResponse.Phase
+    PHASE_RUNNING: StatusResponse.Phase
+    PHASE_STOPPED: StatusResponse.Phase
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    generation: int
+    phase: StatusResponse.Phase
+    global_step: int
+    job: _job_pb2.JobSpec
+    shards: _containers.RepeatedCompositeFieldContainer[ShardStatus]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    opened: int
+    uptime_ms: int
+    waiting_for: str
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+
+class ShardStatus(_message.Message):
+    __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    address: str
+    connected: bool
+    blocks: int
+    value_bytes: int
+    position: int
+    def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    name: str
+    local_step: int
+    applied: int
+    late: int
+    non_finite: int
+    done: int
+    batch: int
+    staleness: int
+    silent_ms: int
+    loss: float
+    evaluator: bool
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ...) -> None: ...
+
+class StopJobRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopJobResponse(_message.Message):
+    __slots__ = ("global_step",)
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    def __init__(self, global_step: _Optional[int] = ...) -> None: ...

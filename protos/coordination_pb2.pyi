@@ -1,0 +1,191 @@
+from grpc_ps.protos import job_pb2 as _job_pb2
+from grpc_ps.protos import parameter_server_pb2 as _parameter_server_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FollowRequest(_message.Message):
+    __slots__ = ("hello", "whole", "acknowledged", "overflow")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    OVERFLOW_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    whole: Whole
+    acknowledged: int
+    overflow: Overflow
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "parts")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    shard: int
+    shard_count: int
+    boot: int
+    address: str
+    position: int
+    parts: _containers.RepeatedCompositeFieldContainer[Whole]
+    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Whole, _Mapping]]] = ...) -> None: ...
+
+class Whole(_message.Message):
+    __slots__ = ("header", "square_sum", "non_finite")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    SQUARE_SUM_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_FIELD_NUMBER: _ClassVar[int]
+    header: _parameter_server_pb2.PushHeader
+    square_sum: float
+    non_finite: str
+    def __init__(self, header: _Optional[_Union[_parameter_server_pb2.PushHeader, _Mapping]] = ..., square_sum: _Optional[float] = ..., non_finite: _Optional[str] = ...) -> None: ...
+
+class Overflow(_message.Message):
+    __slots__ = ("parameter", "global_step")
+    PARAMETER_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    parameter: str
+    global_step: int
+    def __init__(self, parameter: _Optional[str] = ..., global_step: _Optional[int] = ...) -> None: ...
+
+class FollowResponse(_message.Message):
+    __slots__ = ("welcome", "entries", "shutdown")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    entries: _containers.RepeatedCompositeFieldContainer[Entry]
+    shutdown: Shutdown
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("run", "generation", "boot")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    generation: int
+    boot: int
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., boot: _Optional[int] = ...) -> None: ...
+
+class Shutdown(_message.Message):
+    __slots__ = ("exit_code", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Entry(_message.Message):
+    __slots__ = ("position", "open", "admit", "dismiss", "apply", "reply", "snapshot", "stop")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_FIELD_NUMBER: _ClassVar[int]
+    DISMISS_FIELD_NUMBER: _ClassVar[int]
+    APPLY_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    open: Open
+    admit: Admit
+    dismiss: Dismiss
+    apply: Apply
+    reply: Reply
+    snapshot: SnapshotEntry
+    stop: Stop
+    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotEntry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ...) -> None: ...
+
+class PushName(_message.Message):
+    __slots__ = ("worker", "incarnation", "sequence")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    sequence: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("push", "job")
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    push: PushName
+    job: _job_pb2.JobSpec
+    def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ...) -> None: ...
+
+class Admit(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Dismiss(_message.Message):
+    __slots__ = ("worker", "incarnation", "reason", "detail", "keep_sequence")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    KEEP_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    reason: str
+    detail: str
+    keep_sequence: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., keep_sequence: _Optional[int] = ...) -> None: ...
+
+class Apply(_message.Message):
+    __slots__ = ("global_step", "pushes", "learning_rate")
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    pushes: _containers.RepeatedCompositeFieldContainer[WeightedPush]
+    learning_rate: float
+    def __init__(self, global_step: _Optional[int] = ..., pushes: _Optional[_Iterable[_Union[WeightedPush, _Mapping]]] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+
+class WeightedPush(_message.Message):
+    __slots__ = ("push", "weight")
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    push: PushName
+    weight: float
+    def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("worker", "answer")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    answer: _parameter_server_pb2.Answer
+    def __init__(self, worker: _Optional[int] = ..., answer: _Optional[_Union[_parameter_server_pb2.Answer, _Mapping]] = ...) -> None: ...
+
+class SnapshotEntry(_message.Message):
+    __slots__ = ("snapshot", "global_step", "keep_ms")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    snapshot: int
+    global_step: int
+    keep_ms: int
+    def __init__(self, snapshot: _Optional[int] = ..., global_step: _Optional[int] = ..., keep_ms: _Optional[int] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("global_step", "exit_code", "reason")
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    exit_code: int
+    reason: str
+    def __init__(self, global_step: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
