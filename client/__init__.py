@@ -1,0 +1,43 @@
+"""The library to talk to a cluster: numpy arrays in and out, no TensorFlow.
+
+Names are loaded when they are used: a command has to set up its process (`shared.process`) before gRPC is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grpc_ps.client.client import ClusterStatus, PSClient, Pulled
+    from grpc_ps.client.cluster import parse_addresses
+    from grpc_ps.client.session import Reply, TrainingSession
+    from grpc_ps.client.shared.blocks import ParameterSpec
+    from grpc_ps.client.shared.errors import PsError
+
+__all__ = [
+    "ClusterStatus",
+    "PSClient",
+    "ParameterSpec",
+    "PsError",
+    "Pulled",
+    "Reply",
+    "TrainingSession",
+    "parse_addresses",
+]
+
+
+def __getattr__(name: str) -> Any:
+    homes = {
+        "ClusterStatus": "client",
+        "PSClient": "client",
+        "Pulled": "client",
+        "parse_addresses": "cluster",
+        "Reply": "session",
+        "TrainingSession": "session",
+        "ParameterSpec": "shared.blocks",
+        "PsError": "shared.errors",
+    }
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -1,0 +1,1 @@
+"""What both ends of the wire use: blocks, images, messages, errors, flags."""

@@ -1,0 +1,40 @@
+"""What both ends of a connection agree on."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Options: TypeAlias = tuple[tuple[str, int | str], ...]
+
+KEEPALIVE_MS = 20_000
+KEEPALIVE_TIMEOUT_MS = 20_000
+# A server cuts off who pings more often than this. Half the client's period leaves room for late timers.
+LEAST_PING_INTERVAL_MS = 10_000
+
+_KEEPALIVE: Options = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+# The links inside a cluster are direct: a proxy of the environment never knows the way to a shard. Message limits stay
+# gRPC's own 4 MiB, since a chunk has 1 MiB. grpc.http2.bdp_probe stays on: without it 40 MB take half as long again.
+CLIENT_OPTIONS: Options = (
+    *_KEEPALIVE,
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_500),
+    # Two sessions in one process must not share a connection: each stream has its own flow control and its own fate.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+# With port reuse two servers could take one port and share its callers.
+SERVER_OPTIONS: Options = (
+    *_KEEPALIVE,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
+    ("grpc.http2.max_ping_strikes", 0),
+)

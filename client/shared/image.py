@@ -1,0 +1,132 @@
+"""The image of a shard: its blocks in memory order, each at a multiple of 64 bytes, gaps zero. Pure.
+
+`protos/tensor.proto` has the format. An image is described by a `Layout`; it need not exist in one piece of memory:
+`gather` reads a range of it out of one buffer per block, `scatter` writes a range into one array per block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from grpc_ps.client.shared.blocks import Block
+
+ALIGNMENT = 64
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_ZEROS = bytes(ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each block begins in an image, and the image's length, a multiple of 64 bytes."""
+
+    blocks: tuple[Block, ...]
+    offsets: tuple[int, ...]
+    total_bytes: int
+
+
+def values_layout(blocks: Iterable[Block]) -> Layout:
+    """Lays out the image of values: all blocks of a shard."""
+    return _layout(tuple(blocks))
+
+
+def gradients_layout(blocks: Iterable[Block]) -> Layout:
+    """Lays out the image of a push: a shard's floating-point blocks."""
+    return _layout(tuple(block for block in blocks if block.floating))
+
+
+def _layout(blocks: tuple[Block, ...]) -> Layout:
+    offsets = []
+    end = 0
+    for block in blocks:
+        offsets.append(end)
+        end += -(-block.nbytes // ALIGNMENT) * ALIGNMENT
+    return Layout(blocks, tuple(offsets), end)
+
+
+def numpy_dtype(name: str) -> np.dtype[np.generic]:
+    """Returns the little-endian numpy type of that name; bfloat16 comes from ml_dtypes."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name).newbyteorder("<")
+
+
+def aligned_buffer(nbytes: int) -> Bytes:
+    """Makes a zeroed, writable buffer of that many bytes that begins at a multiple of 64 bytes.
+
+    TensorFlow takes only such memory without a copy.
+    """
+    memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    skip = -memory.ctypes.data % ALIGNMENT
+    return memory[skip : skip + nbytes]
+
+
+def block_views(layout: Layout, buffer: Bytes) -> list[npt.NDArray[np.generic]]:
+    """Returns one typed, flat view of an image in memory per block; writing to a view writes to the image."""
+    return [
+        buffer[offset : offset + block.nbytes].view(numpy_dtype(block.dtype))
+        for block, offset in zip(layout.blocks, layout.offsets, strict=True)
+    ]
+
+
+def chunk_spans(layout: Layout, chunk_bytes: int) -> tuple[tuple[int, int], ...]:
+    """Cuts an image into (offset, length) of its chunks; none for an empty image.
+
+    `chunk_bytes` is the largest chunk; lengths are multiples of 64 bytes.
+    """
+    step = chunk_bytes // ALIGNMENT * ALIGNMENT
+    if step < ALIGNMENT:
+        raise ValueError(f"a chunk has at least {ALIGNMENT} bytes, not {chunk_bytes}")
+    total = layout.total_bytes
+    return tuple((offset, min(step, total - offset)) for offset in range(0, total, step))
+
+
+def gather(layout: Layout, offset: int, nbytes: int, buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Returns the pieces, padding included, that make up a range of an image. Nothing is copied.
+
+    `buffers` has one flat buffer of bytes per block of the layout.
+    """
+    end = offset + nbytes
+    pieces: list[Buffer] = []
+    index = bisect_right(layout.offsets, offset) - 1
+    while offset < end:
+        start = layout.offsets[index]
+        size = layout.blocks[index].nbytes
+        stop = min(end, start + size)
+        if offset < stop:
+            whole = offset == start and stop - start == size
+            pieces.append(buffers[index] if whole else memoryview(buffers[index])[offset - start : stop - start])
+            offset = stop
+        gap = min(end - offset, -offset % ALIGNMENT)
+        if gap:
+            pieces.append(_ZEROS[:gap])
+            offset += gap
+        index += 1
+    return pieces
+
+
+def scatter(layout: Layout, offset: int, data: Buffer, destinations: Sequence[Bytes]) -> None:
+    """Writes a range of an image into the blocks' arrays; padding is dropped.
+
+    `destinations` has one flat array of bytes per block of the layout. Raises ValueError for a range outside.
+    """
+    source = np.frombuffer(data, np.uint8)
+    end = offset + source.size
+    if offset < 0 or end > layout.total_bytes:
+        raise ValueError(f"bytes {offset} to {end} are outside an image of {layout.total_bytes}")
+    index = bisect_right(layout.offsets, offset) - 1
+    at = offset
+    while at < end:
+        start = layout.offsets[index]
+        size = layout.blocks[index].nbytes
+        stop = min(end, start + size)
+        if at < stop:
+            destinations[index][at - start : stop - start] = source[at - offset : stop - offset]
+        index += 1
+        at = layout.offsets[index] if index < len(layout.offsets) else end
