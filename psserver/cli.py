@@ -1,0 +1,19 @@
+"""The command `psserver`."""
+
+from __future__ import annotations
+
+from grpc_ps.client.shared.process import prepare_process
+
+
+def main() -> None:
+    """Runs one shard until its job is over, and ends the process."""
+    prepare_process()
+    # Only now: gRPC and the allocator read their settings when they are loaded.
+    from grpc_ps.client.shared.errors import run_main
+    from grpc_ps.psserver.command import psserver
+
+    run_main(lambda: psserver.main(standalone_mode=False), "psserver")
+
+
+if __name__ == "__main__":
+    main()

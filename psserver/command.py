@@ -1,0 +1,133 @@
+"""The flags of `psserver`, and its life as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from grpc_ps.client.shared.addresses import parse_addresses
+from grpc_ps.client.shared.flags import Command, Real, Whole, job_options, settings_from_flags
+from grpc_ps.client.shared.logs import setup_logging
+from grpc_ps.psserver.config import ShardConfig
+from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.messages import stated
+from grpc_ps.psserver.server import ShardServer
+
+
+@click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--shard", type=Whole(0, 9999), required=True, help="Number of this shard, from 0. Shard 0 is the lead.")
+@click.option("--port", type=Whole(0, 65535), help="Port to listen on; 0 picks one. Default: the one in --ps.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--ps", help="All shards in order, host:port,host:port. Or give --shards and --lead.")
+@click.option("--shards", type=Whole(1, 10000), help="How many shards the job has. Default: as --ps, or 1.")
+@click.option("--lead", help="Address of shard 0. Default: the first of --ps.")
+@click.option(
+    "--lease",
+    type=Real(above=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds of silence after which a worker is lost.",
+)
+@click.option(
+    "--link-timeout",
+    type=Real(above=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds without its link after which a shard is lost.",
+)
+@click.option(
+    "--start-timeout",
+    type=Real(above=0),
+    default=300.0,
+    show_default=True,
+    help="Sync: seconds to wait for the workers.",
+)
+@click.option(
+    "--rejoin-timeout",
+    type=Real(above=0),
+    default=60.0,
+    show_default=True,
+    help="Sync: seconds to wait for a lost worker's replacement.",
+)
+@click.option(
+    "--connect-timeout", type=Real(above=0), default=60.0, show_default=True, help="Seconds to wait for the lead."
+)
+@click.option("--threads", type=Whole(0, 1024), default=0, help="Threads of the update kernels. Default: one a core.")
+@click.option(
+    "--chunk-bytes",
+    type=Whole(64, 1 << 21),
+    default=1 << 20,
+    show_default=True,
+    help="Largest chunk, a multiple of 64.",
+)
+@job_options()
+def psserver(**flags: Any) -> int:
+    """Holds one shard of a model's parameters and applies the updates that workers push.
+
+    Prints `READY shard=N address=HOST:PORT` when it serves, and exits by itself when the job is over. The settings of
+    the job that are given to shard 0 are fixed for all; the worker that opens the job chooses the others.
+    """
+    config = config_from_flags(flags)
+    setup_logging(f"psserver {config.shard}")
+    return asyncio.run(serve(config))
+
+
+def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
+    """Makes the configuration; click.UsageError names the flag that is wrong."""
+    addresses = parse_addresses(flags["ps"], "--ps") if flags["ps"] is not None else ()
+    lead = parse_addresses(flags["lead"], "--lead")[0] if flags["lead"] is not None else next(iter(addresses), "")
+    shards = flags["shards"] or len(addresses) or 1
+    shard, port = flags["shard"], flags["port"]
+    if addresses and shards != len(addresses):
+        raise click.UsageError(f"--shards {shards}: --ps lists {len(addresses)}")
+    if shard >= shards:
+        raise click.UsageError(f"--shard {shard}: must be 0 to {shards - 1}, for there are {shards} shards")
+    if shard and not lead:
+        raise click.UsageError(f"--shard {shard}: needs --ps, or --lead with the address of shard 0")
+    if port is None and not addresses:
+        raise click.UsageError("--port: must be given where --ps is not (0 picks a free one)")
+    if flags["chunk_bytes"] % 64:
+        raise click.UsageError(f"--chunk-bytes {flags['chunk_bytes']}: must be a multiple of 64")
+    return ShardConfig(
+        shard=shard,
+        shards=shards,
+        host=flags["host"],
+        port=int(addresses[shard].rpartition(":")[2]) if port is None else port,
+        lead="" if shard == 0 else lead,
+        presets=stated(settings_from_flags(flags)) if shard == 0 else {},
+        limits=Limits(
+            lease=flags["lease"],
+            link=flags["link_timeout"],
+            start=flags["start_timeout"],
+            rejoin=flags["rejoin_timeout"],
+        ),
+        connect_seconds=flags["connect_timeout"],
+        threads=flags["threads"],
+        chunk_bytes=flags["chunk_bytes"],
+    )
+
+
+async def serve(config: ShardConfig) -> int:
+    """Runs the shard; returns the exit code, 128 + number after a signal."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    server = ShardServer(config)
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        server.interrupt()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    await server.start()
+    sys.stdout.write(f"READY shard={config.shard} address={server.address}\n")
+    sys.stdout.flush()
+    await server.run()
+    return 128 + received[0] if received else 0

@@ -1,0 +1,49 @@
+"""A shard's own settings, checked when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grpc_ps.client.shared.image import ALIGNMENT
+from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.lead.settings import Settings
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardConfig:
+    """What one shard process is.
+
+    Attributes:
+        shard: this shard's number; shard 0 is the lead.
+        shards: how many the job has.
+        host, port: where it listens; port 0 picks one.
+        lead: the lead's address; empty on shard 0.
+        presets: settings of the job that the lead fixes; empty elsewhere.
+        limits: times of the lead.
+        connect_seconds: how long a follower waits for the lead.
+        grace_seconds: how long the end may take once a signal or the job asked for it.
+        threads: of TensorFlow's kernels; 0: one a core.
+        chunk_bytes: the largest chunk.
+    """
+
+    shard: int
+    shards: int = 1
+    host: str = "127.0.0.1"
+    port: int = 0
+    lead: str = ""
+    presets: Settings = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    connect_seconds: float = 60.0
+    grace_seconds: float = 5.0
+    threads: int = 0
+    chunk_bytes: int = MIB
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shard < self.shards:
+            raise ValueError(f"shard {self.shard} must be 0 to {self.shards - 1}")
+        if self.shard and not self.lead:
+            raise ValueError(f"shard {self.shard} needs the lead's address")
+        if self.chunk_bytes < ALIGNMENT or self.chunk_bytes % ALIGNMENT:
+            raise ValueError(f"chunk_bytes {self.chunk_bytes} must be a multiple of {ALIGNMENT}")

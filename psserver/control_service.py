@@ -1,0 +1,81 @@
+"""The service Control: what psctl calls."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from grpc_ps.client.shared.blocks import place
+from grpc_ps.protos import control_pb2 as wire
+from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.lead.log import Done
+from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.messages import specs_of
+from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.worker_service import lead_of
+
+
+class ControlService:
+    """Shows and steers the job."""
+
+    def __init__(self, coordinator: Coordinator | None, replay: Replay, address: str) -> None:
+        self._coordinator = coordinator
+        self._replay = replay
+        self._address = address
+
+    async def Status(self, request: wire.StatusRequest, context: Any) -> wire.StatusResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        job = lead.job
+        now = time.monotonic()
+        return wire.StatusResponse(
+            run=self._replay.run,
+            generation=self._replay.generation,
+            phase=f"PHASE_{job.phase}",
+            global_step=job.step,
+            job=lead.spec if job.opened else None,
+            shards=self._shards(lead),
+            workers=[_worker_status(member, now, job.evaluator) for member in job.members],
+            opened=job.opened,
+            uptime_ms=int((now - lead.started_at) * 1000),
+            waiting_for=job.waiting_for(),
+        )
+
+    def _shards(self, lead: Coordinator) -> list[wire.ShardStatus]:
+        job = lead.job
+        shards = [wire.ShardStatus(shard=0, address=self._address, connected=True, position=self._replay.position)]
+        shards += [
+            wire.ShardStatus(shard=it.shard, address=it.address, connected=it.lost_at is None, position=it.position)
+            for it in job.shards
+        ]
+        if job.opened and lead.spec is not None:
+            placed = place(specs_of(lead.spec), job.shards.count).shards
+            for status in shards:
+                blocks = placed[status.shard]
+                status.blocks, status.value_bytes = len(blocks), sum(block.nbytes for block in blocks)
+        return shards
+
+    async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        lead.stop(Done())
+        return wire.StopJobResponse(global_step=lead.job.step)
+
+
+def _worker_status(member: Member, now: float, evaluator: int) -> wire.WorkerStatus:
+    outcomes = member.outcomes
+    return wire.WorkerStatus(
+        worker=member.worker,
+        incarnation=member.incarnation,
+        name=member.name,
+        local_step=member.local_step,
+        applied=outcomes["APPLIED"],
+        late=outcomes["LATE"],
+        non_finite=outcomes["NON_FINITE"],
+        done=outcomes["DONE"],
+        batch=member.batch,
+        staleness=member.staleness,
+        silent_ms=int((now - member.last_beat) * 1000),
+        loss=member.loss,
+        evaluator=member.incarnation == evaluator,
+    )

@@ -1,0 +1,91 @@
+"""The service Coordination: followers get the log from the lead here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from grpc_ps.client.shared.errors import InvalidPush
+from grpc_ps.protos import coordination_pb2 as wire
+from grpc_ps.psserver.aio import EOF
+from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.messages import push_of
+from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.worker_service import check_protocol, lead_of
+
+Context = grpc.aio.ServicerContext[wire.FollowRequest, wire.FollowResponse]
+
+POLL = 1.0
+
+
+class CoordinationService:
+    """Serves the log to the followers.
+
+    Attributes:
+        shutdown: set with the word for the followers when the job is over and every worker has gone.
+    """
+
+    def __init__(self, coordinator: Coordinator | None, replay: Replay, boot: int) -> None:
+        self._coordinator = coordinator
+        self._replay = replay
+        self._boot = boot
+        self._links: set[asyncio.Task[Any]] = set()
+        self._shutdown: wire.Shutdown | None = None
+
+    async def dismiss_followers(self, shutdown: wire.Shutdown, seconds: float) -> None:
+        """Tells every follower that the job is over, and waits up to `seconds` for the links to end."""
+        self._shutdown = shutdown
+        if self._links:
+            await asyncio.wait(self._links, timeout=seconds)
+
+    async def Follow(self, requests: Any, context: Context) -> None:
+        """See `coordination.proto`."""
+        lead = lead_of(self._coordinator)
+        request: Any = await context.read()
+        if request is EOF or not request.HasField("hello"):
+            raise InvalidPush("the first message of a link is `hello`")
+        hello = request.hello
+        check_protocol(hello.protocol)
+        lead.connect(hello)
+        reader = asyncio.create_task(self._read(lead, hello, context))
+        writer = asyncio.create_task(self._write(lead, hello, context))
+        self._links.add(writer)
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
+                if task.done():
+                    task.result()
+        finally:
+            reader.cancel()
+            writer.cancel()
+            self._links.discard(writer)
+            lead.disconnect(hello.shard, hello.boot)
+
+    async def _read(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
+        for part in hello.parts:
+            lead.whole(hello.shard, push_of(part.header), part.non_finite)
+        while True:
+            request: Any = await context.read()
+            if request is EOF:
+                return
+            if request.HasField("whole"):
+                lead.whole(hello.shard, push_of(request.whole.header), request.whole.non_finite)
+            if request.HasField("overflow"):
+                lead.overflow(request.overflow.parameter, request.overflow.global_step)
+            if request.acknowledged:
+                lead.acknowledge(hello.shard, request.acknowledged)
+
+    async def _write(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
+        welcome = wire.Welcome(run=self._replay.run, generation=self._replay.generation, boot=self._boot)
+        await context.write(wire.FollowResponse(welcome=welcome))
+        position = hello.position
+        while True:
+            entries = await lead.entries(hello.shard, position, POLL)
+            if entries:
+                position = entries[-1].position
+                await context.write(wire.FollowResponse(entries=entries))
+            elif self._shutdown is not None:
+                await context.write(wire.FollowResponse(shutdown=self._shutdown))
+                return

@@ -1,0 +1,88 @@
+"""Batch numbers: which piece of the data is used next, and by whom."""
+
+from __future__ import annotations
+
+import heapq
+
+
+class BatchNumbers:
+    """Hands out batch numbers as leases, the lowest first.
+
+    A number is queued, leased, or used up (applied or retired); a returned one is handed out again before any
+    new one. With `per_epoch` zero the data is endless: there is one epoch without end.
+
+    Args:
+        per_epoch: batches in one epoch; zero means endless data.
+        epochs: times the data is used; zero means without limit.
+    """
+
+    def __init__(self, per_epoch: int, epochs: int) -> None:
+        if epochs and not per_epoch:
+            raise ValueError("endless data has no epochs")
+        self.per_epoch = per_epoch
+        self._end = per_epoch * epochs or None
+        self._cursor = 0
+        self._returned: list[int] = []
+        self._leases: dict[int, int] = {}
+
+    def epoch_of(self, number: int) -> int:
+        """The epoch that a number belongs to, from zero."""
+        return number // self.per_epoch if self.per_epoch else 0
+
+    def next(self) -> int | None:
+        """The number that would be leased next, or None if all are used or leased."""
+        if self._returned:
+            return self._returned[0]
+        return None if self._end is not None and self._cursor >= self._end else self._cursor
+
+    def lease(self, holder: int) -> int:
+        """Leases the next number to `holder`; there must be one."""
+        number = self.next()
+        if number is None:
+            raise LookupError("no batch number is left")
+        if self._returned:
+            heapq.heappop(self._returned)
+        else:
+            self._cursor += 1
+        self._leases[number] = holder
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Queues a leased number again: its batch was not used."""
+        del self._leases[number]
+        heapq.heappush(self._returned, number)
+
+    def use_up(self, number: int) -> None:
+        """Retires a leased number: its batch is in the model, or was refused for good."""
+        del self._leases[number]
+
+    def holds(self, holder: int, number: int) -> bool:
+        """Whether `holder` leases `number`."""
+        return self._leases.get(number) == holder
+
+    def leased_in(self, epoch: int) -> int:
+        """Numbers of an epoch that are leased."""
+        return sum(self.epoch_of(number) == epoch for number in self._leases)
+
+    def leased_count(self) -> int:
+        """Numbers that are leased."""
+        return len(self._leases)
+
+    def queued_in(self, epoch: int, enough: int) -> int:
+        """Numbers of an epoch that nobody has, counted up to `enough`."""
+        returned = sum(self.epoch_of(number) == epoch for number in self._returned)
+        if not self.per_epoch:
+            return enough
+        end = (epoch + 1) * self.per_epoch
+        fresh = (end if self._end is None else min(end, self._end)) - max(self._cursor, epoch * self.per_epoch)
+        return min(enough, returned + max(0, fresh))
+
+    def queued_count(self, enough: int) -> int:
+        """Numbers that nobody has, counted up to `enough`."""
+        if self._end is None:
+            return enough
+        return min(enough, len(self._returned) + self._end - self._cursor)
+
+    def exhausted(self) -> bool:
+        """Whether nothing is queued or leased: the last epoch is over."""
+        return self.next() is None and not self._leases

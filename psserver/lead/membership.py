@@ -1,0 +1,123 @@
+"""Who takes part: indices, incarnations, and leases kept by heartbeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from grpc_ps.psserver.lead.log import Result
+from grpc_ps.psserver.lead.refusal import Refusal
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A worker's life: what the lead knows of one incarnation.
+
+    Attributes:
+        sequence: the last push that is decided; `last` is what became of it.
+        pending: the sequence of a push that is whole everywhere and not decided; 0 if none.
+        batch: the number leased to it, None if none.
+        base_step: step of the parameters released to it with that number.
+        waiting: it wants parameters and a number.
+        owed: an outcome that is not answered yet.
+    """
+
+    worker: int
+    incarnation: int
+    nonce: int
+    name: str
+    last_beat: float
+    sequence: int = 0
+    last: Result | None = None
+    pending: int = 0
+    batch: int | None = None
+    base_step: int = 0
+    waiting: bool = False
+    owed: Result | None = None
+    local_step: int = 0
+    loss: float | None = None
+    staleness: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def decide(self, result: Result) -> None:
+        """Records what became of its next push; the answer is owed, and then new parameters."""
+        self.sequence = result.sequence
+        self.last = self.owed = result
+        self.pending = 0
+        self.batch = None
+        self.waiting = True
+        self.outcomes[result.outcome] += 1
+        if result.outcome == "APPLIED":
+            self.staleness = result.staleness
+
+
+class Membership:
+    """The live members by index.
+
+    A newcomer for a held index waits until the holder's lease ends and is refused as soon as the holder beats.
+    Not guarded: used by the lead's event loop alone.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self.lease = lease
+        self._members: dict[int, Member] = {}
+        self._first_asked: dict[int, float] = {}
+        self._incarnations = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        """Members in order of their indices."""
+        return iter([self._members[worker] for worker in sorted(self._members)])
+
+    def get(self, worker: int, incarnation: int) -> Member | None:
+        """The member of that life, if it is live."""
+        member = self._members.get(worker)
+        return member if member and member.incarnation == incarnation else None
+
+    def at(self, worker: int) -> Member | None:
+        """Whoever holds that index."""
+        return self._members.get(worker)
+
+    def of_nonce(self, nonce: int) -> Member | None:
+        """The member that joined with that nonce."""
+        return next((member for member in self if member.nonce == nonce), None)
+
+    def admit(self, nonce: int, index: int | None, name: str, places: int, now: float) -> Member | None:
+        """Gives the caller a place and a new incarnation; None means that it has to wait for a lease to end.
+
+        Raises:
+            Refusal: MISMATCH for an index beyond the places, FENCED for one whose holder lives, FULL without a free
+                place.
+        """
+        if index is None:
+            index = next((free for free in range(places) if free not in self._members), None)
+            if index is None:
+                raise Refusal("FULL", f"all {places} places of the job are taken")
+        elif index >= places:
+            raise Refusal("MISMATCH", f"index {index}: the job has the places 0 to {places - 1}")
+        holder = self._members.get(index)
+        if holder is not None:
+            self._wait_for(holder, nonce, now)
+            return None
+        self._first_asked.pop(nonce, None)
+        self._incarnations += 1
+        member = Member(worker=index, incarnation=self._incarnations, nonce=nonce, name=name, last_beat=now)
+        self._members[index] = member
+        return member
+
+    def _wait_for(self, holder: Member, nonce: int, now: float) -> None:
+        since = self._first_asked.setdefault(nonce, now)
+        if holder.last_beat > since:
+            del self._first_asked[nonce]
+            raise Refusal("FENCED", f"index {holder.worker} is held by {holder.name}")
+
+    def remove(self, member: Member) -> None:
+        """Frees the member's index."""
+        del self._members[member.worker]
+
+    def expired(self, now: float) -> list[Member]:
+        """Members whose lease has ended."""
+        return [member for member in self if now - member.last_beat > self.lease]

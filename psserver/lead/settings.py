@@ -1,0 +1,99 @@
+"""What all processes of a job must agree on: its settings and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpc_ps.psserver.lead.refusal import Refusal
+
+Value = str | int | float | bool
+Settings = Mapping[str, Value]
+
+MODES = ("async", "sync")
+
+DEFAULTS: Settings = {
+    "mode": "async",
+    "workers": 1,
+    "backup": 0,
+    "steps": 0,
+    "epochs": 0,
+    "batch_size": 1,
+    "examples": 0,
+    "data": "",
+    "seed": 0,
+    "optimizer": "sgd",
+    "learning_rate": 0.01,
+    "min_workers": 0,
+    "max_workers": 64,
+    "momentum": 0.9,
+    "nesterov": False,
+    "initial_accumulator": 0.1,
+    "beta_1": 0.9,
+    "beta_2": 0.999,
+    "epsilon": 1e-7,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A parameter as the job knows it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool
+
+    def __str__(self) -> str:
+        kind = "" if self.trainable else " not trainable"
+        return f"{self.dtype}{list(self.shape)}{kind}"
+
+
+def complete(*layers: Settings) -> dict[str, Value]:
+    """Merges layers of settings, the first one that states a value wins, over the defaults.
+
+    Raises:
+        Refusal: MISMATCH, where the merged values contradict each other.
+    """
+    merged = dict(DEFAULTS)
+    for layer in reversed(layers):
+        merged.update(layer)
+    _check(merged)
+    return merged
+
+
+def _check(settings: Settings) -> None:
+    if settings["mode"] not in MODES:
+        raise Refusal("MISMATCH", f"mode {settings['mode']!r} is none of {', '.join(MODES)}")
+    if settings["epochs"] and not settings["examples"]:
+        raise Refusal("MISMATCH", f"epochs {settings['epochs']}: the data {settings['data']!r} is endless; set steps")
+    workers, least = int(settings["workers"]), int(settings["min_workers"])
+    if least > workers:
+        raise Refusal("MISMATCH", f"min_workers {least} is more than workers {workers}")
+
+
+def check_agreement(job: Settings, stated: Settings, whose: str = "the job") -> None:
+    """Refuses a newcomer that insists on another value than the job's.
+
+    Raises:
+        Refusal: MISMATCH, with both values.
+    """
+    for name, value in stated.items():
+        if name in job and job[name] != value:
+            raise Refusal("MISMATCH", f"{name}: {whose} has {job[name]!r}, this worker has {value!r}")
+
+
+def check_parameters(job: Mapping[str, Signature], parameters: Mapping[str, Signature]) -> None:
+    """Refuses a newcomer whose model is not the job's.
+
+    Raises:
+        Refusal: MISMATCH, with the first parameter (by name) that differs and both forms of it.
+    """
+    for name in sorted(job.keys() | parameters.keys()):
+        ours, theirs = job.get(name), parameters.get(name)
+        if ours != theirs:
+            raise Refusal(
+                "MISMATCH",
+                f"parameter {name!r}: the job has {ours or 'none of that name'}, "
+                f"this worker's model has {theirs or 'none of that name'}",
+            )

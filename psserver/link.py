@@ -1,0 +1,135 @@
+"""A follower's link to the lead: entries come in, reports go out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from grpc_ps.client.shared.channel_options import CLIENT_OPTIONS
+from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, from_rpc_error
+from grpc_ps.client.shared.logs import event
+from grpc_ps.protos import coordination_pb2 as wire
+from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
+from grpc_ps.psserver.aio import EOF
+from grpc_ps.psserver.messages import entry_of
+from grpc_ps.psserver.replay import Replay
+
+RETRY = 0.2
+SAY_EVERY = 5.0
+ACKNOWLEDGE_EVERY = 64
+
+logger = logging.getLogger(__name__)
+
+
+class Link:
+    """Keeps one stream to the lead and makes it again when it breaks; `run` ends with the job.
+
+    Args:
+        lead: the lead's address.
+        hello: what this shard is; position and parts are filled in at each connection.
+        connect_seconds: how long to wait for the lead at first, and to find it again.
+    """
+
+    def __init__(self, *, lead: str, hello: wire.Hello, replay: Replay, connect_seconds: float) -> None:
+        self._lead = lead
+        self._hello = hello
+        self._replay = replay
+        self._connect_seconds = connect_seconds
+        self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
+        self._lead_boot = 0
+        self._acknowledged = 0
+        self._last_up = 0.0
+
+    def whole(self, report: wire.Whole) -> None:
+        """Tells the lead that a part is whole; after a broken link `hello` tells it again."""
+        self._reports.put_nowait(wire.FollowRequest(whole=report))
+
+    def overflow(self, parameter: str, step: int) -> None:
+        """Tells the lead of an update that went wrong."""
+        self._reports.put_nowait(wire.FollowRequest(overflow=wire.Overflow(parameter=parameter, global_step=step)))
+
+    async def run(self) -> wire.Shutdown:
+        """Follows the lead until it says that the job is over.
+
+        Raises:
+            PeerUnreachable: the lead did not come (back) in time.
+            PsError: it refuses this shard.
+        """
+        async with grpc.aio.insecure_channel(self._lead, options=CLIENT_OPTIONS) as channel:
+            stub = CoordinationStub(channel)
+            self._last_up = said = time.monotonic()
+            while True:
+                try:
+                    return await self._follow(stub)
+                except (PeerUnreachable, PeerLost) as error:
+                    now = time.monotonic()
+                    if now - self._last_up > self._connect_seconds:
+                        raise PeerUnreachable(
+                            f"lead {self._lead}: no answer for {self._connect_seconds:g} s"
+                        ) from error
+                    if now - said > SAY_EVERY:
+                        said = now
+                        event(logger, "waiting", what=f"the lead at {self._lead}")
+                await asyncio.sleep(RETRY)
+
+    async def _follow(self, stub: CoordinationStub) -> wire.Shutdown:
+        call = stub.Follow()
+        try:
+            await call.write(wire.FollowRequest(hello=self._fresh_hello()))
+            sender = asyncio.create_task(self._send_reports(call))
+            try:
+                return await self._receive(call)
+            finally:
+                sender.cancel()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self._lead) from error
+        finally:
+            call.cancel()
+
+    def _fresh_hello(self) -> wire.Hello:
+        self._reports = asyncio.Queue()
+        hello = wire.Hello()
+        hello.CopyFrom(self._hello)
+        hello.position = self._acknowledged = self._replay.delivered
+        hello.parts.extend(self._replay.staging.all_whole())
+        return hello
+
+    async def _send_reports(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> None:
+        while True:
+            await call.write(await self._reports.get())
+
+    async def _receive(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> wire.Shutdown:
+        while True:
+            response: Any = await call.read()
+            if response is EOF:
+                await call.wait_for_connection()
+                raise PeerLost(f"lead {self._lead}: the link ended")
+            self._last_up = time.monotonic()
+            if response.HasField("welcome"):
+                self._check_welcome(response.welcome)
+            self._carry_out(response)
+            if response.HasField("shutdown"):
+                shutdown: wire.Shutdown = response.shutdown
+                return shutdown
+
+    def _check_welcome(self, welcome: wire.Welcome) -> None:
+        if self._lead_boot not in (0, welcome.boot):
+            raise JobFailed(f"shard 0 ({self._lead}) lost its state and no checkpoint is configured")
+        self._lead_boot = welcome.boot
+        self._replay.run, self._replay.generation = welcome.run, welcome.generation
+        event(logger, "following", lead=self._lead)
+
+    def _carry_out(self, response: wire.FollowResponse) -> None:
+        for entry in response.entries:
+            if entry.HasField("open"):
+                self._replay.expect(entry.open.job)
+            self._replay.deliver(entry.position, entry_of(entry))
+        position = self._replay.delivered
+        if position - self._acknowledged >= ACKNOWLEDGE_EVERY:
+            self._acknowledged = position
+            self._reports.put_nowait(wire.FollowRequest(acknowledged=position))

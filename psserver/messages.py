@@ -1,0 +1,165 @@
+"""The lead's entries and requests <-> their messages."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from google.protobuf.message import Message
+
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.codec import from_proto
+from grpc_ps.client.shared.errors import InvalidPush
+from grpc_ps.protos import coordination_pb2 as wire
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as worker_wire
+from grpc_ps.psserver.lead import log
+from grpc_ps.psserver.lead.joining import JoinRequest
+from grpc_ps.psserver.lead.parts import Push
+from grpc_ps.psserver.lead.settings import Settings, Signature
+
+_OUTCOME = "OUTCOME_"
+
+
+def answer_message(entry: log.Answer, *, generation: int, position: int, total_bytes: int) -> worker_wire.Answer:
+    """The entry as its worker sees it; `total_bytes` is the image of values on this shard."""
+    message = worker_wire.Answer(
+        generation=generation, incarnation=entry.incarnation, position=position, global_step=entry.step
+    )
+    if entry.result is not None:
+        result = entry.result
+        message.result.sequence = result.sequence
+        message.result.outcome = cast(worker_wire.Outcome, worker_wire.Outcome.Value(_OUTCOME + result.outcome))
+        message.result.repeated = result.repeated
+        message.result.staleness = result.staleness
+        message.result.parameter = result.parameter
+    if entry.release is not None:
+        release = entry.release
+        message.release.batch, message.release.hint, message.release.total_bytes = (
+            release.batch,
+            release.hint,
+            total_bytes,
+        )
+    if entry.done is not None:
+        message.done.SetInParent()
+        message.done.exit_code, message.done.reason = entry.done.exit_code, entry.done.reason
+    return message
+
+
+def _answer(worker: int, message: worker_wire.Answer) -> log.Answer:
+    result = release = done = None
+    if message.HasField("result"):
+        theirs = message.result
+        outcome = worker_wire.Outcome.Name(theirs.outcome).removeprefix(_OUTCOME)
+        result = log.Result(theirs.sequence, outcome, theirs.staleness, theirs.parameter, theirs.repeated)
+    if message.HasField("release"):
+        release = log.Release(message.release.batch, message.release.hint)
+    if message.HasField("done"):
+        done = log.Done(message.done.exit_code, message.done.reason)
+    return log.Answer(worker, message.incarnation, message.global_step, result, release, done)
+
+
+def push_name(push: log.PushId) -> wire.PushName:
+    """Names a push."""
+    return wire.PushName(worker=push.worker, incarnation=push.incarnation, sequence=push.sequence)
+
+
+def _push_id(name: wire.PushName) -> log.PushId:
+    return log.PushId(name.worker, name.incarnation, name.sequence)
+
+
+def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2.JobSpec) -> wire.Entry:
+    """The entry as followers see it; `job` goes with `open`."""
+    message = wire.Entry(position=position)
+    match entry:
+        case log.Open(push):
+            message.open.CopyFrom(wire.Open(push=push_name(push), job=job))
+        case log.Admit(worker, incarnation):
+            message.admit.CopyFrom(wire.Admit(worker=worker, incarnation=incarnation))
+        case log.Dismiss():
+            message.dismiss.CopyFrom(_dismiss_message(entry))
+        case log.Apply(step, pushes, learning_rate):
+            weighted = [wire.WeightedPush(push=push_name(push), weight=weight) for push, weight in pushes]
+            message.apply.CopyFrom(wire.Apply(global_step=step, pushes=weighted, learning_rate=learning_rate))
+        case log.Answer():
+            answer = answer_message(entry, generation=generation, position=position, total_bytes=0)
+            message.reply.CopyFrom(wire.Reply(worker=entry.worker, answer=answer))
+        case log.Pin(snapshot, step, keep_ms):
+            message.snapshot.CopyFrom(wire.SnapshotEntry(snapshot=snapshot, global_step=step, keep_ms=keep_ms))
+        case log.Stop(step, done):
+            message.stop.CopyFrom(wire.Stop(global_step=step, exit_code=done.exit_code, reason=done.reason))
+    return message
+
+
+def _dismiss_message(entry: log.Dismiss) -> wire.Dismiss:
+    return wire.Dismiss(
+        worker=entry.worker,
+        incarnation=entry.incarnation,
+        reason=entry.reason,
+        detail=entry.detail,
+        keep_sequence=entry.keep,
+    )
+
+
+def entry_of(message: wire.Entry) -> log.Entry:
+    """The entry that a message carries; ValueError for one that this version does not know."""
+    match message.WhichOneof("entry"):
+        case "open":
+            return log.Open(_push_id(message.open.push))
+        case "admit":
+            return log.Admit(message.admit.worker, message.admit.incarnation)
+        case "dismiss":
+            gone = message.dismiss
+            return log.Dismiss(gone.worker, gone.incarnation, gone.reason, gone.detail, gone.keep_sequence)
+        case "apply":
+            pushes = tuple((_push_id(weighted.push), weighted.weight) for weighted in message.apply.pushes)
+            return log.Apply(message.apply.global_step, pushes, message.apply.learning_rate)
+        case "reply":
+            return _answer(message.reply.worker, message.reply.answer)
+        case "snapshot":
+            pin = message.snapshot
+            return log.Pin(pin.snapshot, pin.global_step, pin.keep_ms)
+        case "stop":
+            return log.Stop(message.stop.global_step, log.Done(message.stop.exit_code, message.stop.reason))
+    raise ValueError(f"entry {message.position} of the log is of no known kind")
+
+
+def push_of(header: worker_wire.PushHeader) -> Push:
+    """The header of a push, for the decisions."""
+    return Push(
+        id=log.PushId(header.id.worker, header.id.incarnation, header.sequence),
+        base_step=header.base_step,
+        batch=header.batch,
+        examples=header.examples,
+        values=header.kind == worker_wire.PushHeader.KIND_VALUES,
+    )
+
+
+def stated(settings: Message) -> Settings:
+    """The settings that a message states."""
+    return {field.name: value for field, value in settings.ListFields()}
+
+
+def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
+    """The job's parameters; InvalidPush where one is malformed."""
+    try:
+        return [from_proto(parameter) for parameter in job.parameters]
+    except ValueError as error:
+        raise InvalidPush(str(error)) from error
+
+
+def join_request(message: worker_wire.JoinRequest) -> JoinRequest:
+    """A join, for the decisions."""
+    parameters = {
+        spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs_of(message.job)
+    }
+    return JoinRequest(
+        nonce=message.nonce,
+        name=message.name,
+        index=message.index if message.HasField("index") else None,
+        run=message.run,
+        shard_count=message.shard_count,
+        model=message.job.model,
+        parameters=parameters,
+        stated=stated(message.stated),
+        defaults=stated(message.defaults),
+    )

@@ -1,0 +1,295 @@
+"""Carries out the log on this shard: the only place where its state changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from grpc_ps.client.shared.blocks import Placement, place
+from grpc_ps.client.shared.errors import Fenced, InvalidPush, PeerLost, RolledBack, WrongRun, error_classes
+from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
+from grpc_ps.client.shared.logs import event
+from grpc_ps.protos import job_pb2
+from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Stop
+from grpc_ps.psserver.mean import weighted_mean
+from grpc_ps.psserver.messages import answer_message, specs_of
+from grpc_ps.psserver.sessions import Outgoing, Sessions
+from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.staging import Key, Part, Staging
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.store import Store
+
+Result = TypeVar("Result")
+INLINE_BYTES = 1 << 20
+"""Updates up to this size run on the event loop: they take less time than handing them to a thread."""
+
+logger = logging.getLogger(__name__)
+
+
+def load_store(threads: int) -> type[Store]:
+    """Imports TensorFlow, which takes seconds, and prepares it."""
+    from grpc_ps.psserver.store import Store, configure_tensorflow
+
+    configure_tensorflow(threads)
+    return Store
+
+
+class Plan:
+    """What a job's parameters mean for one shard.
+
+    Attributes:
+        values, gradients: layouts of the two images.
+    """
+
+    def __init__(self, job: job_pb2.JobSpec, shard: int, shard_count: int) -> None:
+        self.job = job
+        self.placement: Placement = place(specs_of(job), shard_count)
+        if self.placement.fingerprint != job.plan_fingerprint:
+            raise InvalidPush("the worker places the parameters otherwise than this shard: are the versions equal?")
+        self.values: Layout = values_layout(self.placement.shards[shard])
+        self.gradients: Layout = gradients_layout(self.placement.shards[shard])
+
+
+class Replay:
+    """The shard's state, as entry after entry of the log makes it.
+
+    Not guarded: used by the event loop alone. Large updates run in `kernels` (one thread); entries behind them wait.
+
+    Attributes:
+        delivered: position of the last entry taken; `position` of the last one carried out.
+        opened: whether the job is open.
+        stopped: the entry that ended the job, None before.
+
+    Args:
+        shard, shard_count: which shard this is.
+        chunk_bytes: the largest chunk.
+        kernels: where large updates run.
+        store_class: what `load_store` returned there, as the first work.
+        on_overflow: told the parameter and step of an update whose result is not finite.
+        on_failure: told of an error that makes this shard useless.
+    """
+
+    def __init__(
+        self,
+        *,
+        shard: int,
+        shard_count: int,
+        chunk_bytes: int,
+        kernels: Executor,
+        store_class: Future[type[Store]],
+        on_overflow: Callable[[str, int], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.shard = shard
+        self.shard_count = shard_count
+        self.run = 0
+        self.generation = 0
+        self.delivered = 0
+        self.position = 0
+        self.opened = False
+        self.plan: Plan | None = None
+        self.stopped: Stop | None = None
+        self.staging = Staging()
+        self.sessions = Sessions()
+        self.pins: dict[int, Snapshot] = {}
+        self._admitted: dict[int, int] = {}
+        self._chunk_bytes = chunk_bytes
+        self._kernels = kernels
+        self._store_class = store_class
+        self._store: Store | None = None
+        self._snapshot: Snapshot | None = None
+        self._on_overflow = on_overflow
+        self._on_failure = on_failure
+        self._backlog: deque[tuple[int, Entry]] = deque()
+        self._busy = False
+        self._changed = asyncio.Event()
+
+    # The log
+
+    def expect(self, job: job_pb2.JobSpec) -> None:
+        """Names the job that the next `open` opens."""
+        self.plan = Plan(job, self.shard, self.shard_count)
+
+    def deliver(self, position: int, entry: Entry) -> None:
+        """Carries out the next entry, now or when those before it are."""
+        self.delivered = position
+        self._backlog.append((position, entry))
+        self._work()
+
+    def _work(self) -> None:
+        while self._backlog and not self._busy:
+            self.position, entry = self._backlog.popleft()
+            self._carry_out(entry)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _carry_out(self, entry: Entry) -> None:
+        match entry:
+            case Open(push):
+                self._open(push)
+            case Admit(worker, incarnation):
+                self._admitted[worker] = incarnation
+            case Dismiss():
+                self._dismiss(entry)
+            case Apply():
+                self._apply(entry)
+            case Answer():
+                self._answer(entry)
+            case Pin(snapshot, _, keep_ms):
+                self._pin(snapshot, keep_ms / 1000)
+            case Stop():
+                self.stopped = entry
+                event(
+                    logger, "stopped", global_step=entry.step, exit_code=entry.done.exit_code, reason=entry.done.reason
+                )
+
+    def _open(self, push: PushId) -> None:
+        part = self._part(push)
+        plan = self.plan
+        self.opened = True
+        if plan is None:
+            raise LookupError("open without a job")
+        self._in_kernels(partial(self._make_store, plan, part), lambda snapshot: self._opened(push, snapshot))
+
+    def _make_store(self, plan: Plan, part: Part) -> Snapshot:
+        store = self._store_class.result()(plan.values.blocks, part.blocks, plan.job.settings)
+        self._store = store
+        return self._read(store, plan, 0)
+
+    def _opened(self, push: PushId, snapshot: Snapshot) -> None:
+        self.staging.forget(_key(push))
+        self._snapshot = snapshot
+        event(logger, "open", blocks=len(self._layout.blocks), bytes=self._layout.total_bytes)
+
+    def _read(self, store: Store, plan: Plan, step: int) -> Snapshot:
+        return Snapshot(plan.values, store.read(), self._chunk_bytes, step)
+
+    def _apply(self, entry: Apply) -> None:
+        store, plan = self._store, self.plan
+        if store is None or plan is None:
+            raise LookupError("apply before open")
+        parts = [self._part(push).blocks for push, _ in entry.pushes]
+        weights = [weight for _, weight in entry.pushes]
+        # A buffer that nobody else holds is updated in place instead of copied.
+        self._snapshot = None
+
+        def update() -> tuple[Snapshot, str]:
+            store.apply(weighted_mean(parts, weights), entry.learning_rate)
+            snapshot = self._read(store, plan, entry.step)
+            return snapshot, snapshot.non_finite()
+
+        def applied(result: tuple[Snapshot, str]) -> None:
+            self._applied(entry, *result)
+
+        if plan.gradients.total_bytes * len(parts) <= INLINE_BYTES:
+            applied(update())
+        else:
+            self._in_kernels(update, applied)
+
+    def _applied(self, entry: Apply, snapshot: Snapshot, non_finite: str) -> None:
+        for push, _ in entry.pushes:
+            self.staging.forget(_key(push))
+        if non_finite:
+            self._on_overflow(non_finite, entry.step)
+        else:
+            self._snapshot = snapshot
+
+    def _answer(self, entry: Answer) -> None:
+        if entry.result is not None:
+            self.staging.forget((entry.worker, entry.incarnation, entry.result.sequence))
+        session = self.sessions.get(entry.worker, entry.incarnation)
+        if session is None or (entry.release is not None and self._snapshot is None):
+            return
+        snapshot = self._snapshot.share() if entry.release is not None and self._snapshot else None
+        size = snapshot.total_bytes if snapshot else 0
+        answer = answer_message(entry, generation=self.generation, position=self.position, total_bytes=size)
+        session.outbox.put_nowait(Outgoing(answer, snapshot))
+
+    def _dismiss(self, entry: Dismiss) -> None:
+        if self._admitted.get(entry.worker) == entry.incarnation:
+            del self._admitted[entry.worker]
+        self.staging.drop(entry.worker, entry.incarnation, entry.keep)
+        session = self.sessions.get(entry.worker, entry.incarnation)
+        if session is not None:
+            session.close(error_classes()[entry.reason](entry.detail) if entry.reason else None)
+
+    def _pin(self, name: int, keep: float) -> None:
+        if self._snapshot is not None:
+            self.pins[name] = self._snapshot.share()
+            asyncio.get_running_loop().call_later(keep, self.pins.pop, name, None)
+
+    # Kernels in their thread
+
+    def _in_kernels(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        self._busy = True
+        future = asyncio.get_running_loop().run_in_executor(self._kernels, work)
+        future.add_done_callback(partial(self._resume, then))
+
+    def _resume(self, then: Callable[[Result], None], future: asyncio.Future[Result]) -> None:
+        self._busy = False
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            self._on_failure(error)
+        elif not future.cancelled():
+            then(future.result())
+            self._work()
+
+    # What streams ask
+
+    @property
+    def _layout(self) -> Layout:
+        if self.plan is None:
+            raise LookupError("no job")
+        return self.plan.values
+
+    def _part(self, push: PushId) -> Part:
+        part = self.staging.whole(_key(push))
+        if part is None:
+            raise LookupError(f"push {push} is named by the log and not here")
+        return part
+
+    def check(self, identity: job_pb2.Identity) -> None:
+        """Refuses what belongs to another job or generation.
+
+        Raises:
+            WrongRun, RolledBack
+        """
+        if identity.run != self.run:
+            raise WrongRun("that job is gone: another one runs here")
+        if identity.generation != self.generation:
+            raise RolledBack("the lead is in another generation: join again")
+
+    async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Waits until entries have made `condition` true; PeerLost after `seconds`."""
+
+        async def met() -> None:
+            while not condition():
+                await self._changed.wait()
+
+        try:
+            await asyncio.wait_for(met(), seconds)
+        except asyncio.TimeoutError:
+            raise PeerLost(f"{what} did not happen within {seconds:g} s") from None
+
+    async def welcome(self, worker: int, incarnation: int, seconds: float) -> None:
+        """Waits until the log has admitted that life of a worker.
+
+        Raises:
+            Fenced: it is over already.
+            PeerLost: the log did not come so far in time.
+        """
+        await self.until(
+            lambda: self._admitted.get(worker, 0) >= incarnation, seconds, f"admission of worker {worker} by the lead"
+        )
+        if self._admitted[worker] > incarnation:
+            raise Fenced(f"worker {worker} has joined again since")
+
+
+def _key(push: PushId) -> Key:
+    return push.worker, push.incarnation, push.sequence

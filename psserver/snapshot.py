@@ -1,0 +1,80 @@
+"""The values of one position, as they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from google.protobuf.message import Message
+
+from grpc_ps.client.shared.codec import attach_chunk, encode_chunk, encode_message
+from grpc_ps.client.shared.image import Layout, chunk_spans, gather, numpy_dtype
+
+
+class Snapshot:
+    """A shard's values at one position of the log, kept for as long as anybody sends them.
+
+    Chunks are encoded when they are sent, and once for all where several receivers get this position (`share`).
+
+    Attributes:
+        step: the global step of these values.
+    """
+
+    def __init__(self, layout: Layout, buffers: list[memoryview], chunk_bytes: int, step: int) -> None:
+        self.step = step
+        self._layout = layout
+        self._buffers = buffers
+        self._spans = chunk_spans(layout, chunk_bytes)
+        self._users = 0
+        self._encoded: dict[int, bytes] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        """Length of the image."""
+        return self._layout.total_bytes
+
+    def share(self) -> Snapshot:
+        """Notes one more receiver."""
+        self._users += 1
+        return self
+
+    def messages(self, head: Message, more: type[Message]) -> Iterator[bytes]:
+        """Yields the messages that carry this image: `head` with the first chunk, then `more` messages.
+
+        Both have fields `chunk` and `end`; the last message has `end` set.
+        """
+        if not self._spans:
+            head.end = True  # type: ignore[attr-defined]
+            yield attach_chunk(head, None)
+        for index in range(len(self._spans)):
+            message = head if index == 0 else more()
+            message.end = index == len(self._spans) - 1  # type: ignore[attr-defined]
+            yield self._message(message, index)
+
+    def _message(self, message: Message, index: int) -> bytes:
+        offset, nbytes = self._spans[index]
+        if self._users < 2:
+            return encode_message(message, offset, gather(self._layout, offset, nbytes, self._buffers))
+        if index not in self._encoded:
+            self._encoded[index] = encode_chunk(offset, gather(self._layout, offset, nbytes, self._buffers))
+        return attach_chunk(message, self._encoded[index])
+
+    def non_finite(self) -> str:
+        """Returns the name of a parameter with a NaN or an infinity, or nothing."""
+        for block, buffer in zip(self._layout.blocks, self._buffers, strict=True):
+            if block.floating and not all_finite(np.frombuffer(buffer, numpy_dtype(block.dtype))):
+                return block.parameter
+        return ""
+
+
+def all_finite(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
+    """Whether no element is NaN or infinite.
+
+    Their dot product with themselves tells in a fraction of the time; where that is not finite, which large finite
+    elements cause too, each element is looked at.
+    """
+    if values.dtype in (np.float32, np.float64):
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(values, values)):
+                return True
+    return bool(np.isfinite(values).all())

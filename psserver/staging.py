@@ -1,0 +1,165 @@
+"""Pushes on their way in: nothing is visible before it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grpc_ps.client.shared.codec import ChunkView
+from grpc_ps.client.shared.errors import Corrupt, InvalidPush
+from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_views
+from grpc_ps.protos.coordination_pb2 import Whole
+from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.snapshot import all_finite
+
+Array = npt.NDArray[Any]
+Key = tuple[int, int, int]
+
+
+def key_of(header: PushHeader) -> Key:
+    """Names a push: worker, incarnation, sequence."""
+    return header.id.worker, header.id.incarnation, header.sequence
+
+
+class Part:
+    """One push's image on this shard, filled chunk by chunk in order.
+
+    Each block is tested for finiteness as soon as it is complete, while it is still in the cache.
+    """
+
+    def __init__(self, header: PushHeader, layout: Layout, buffer: Bytes) -> None:
+        self.header = header
+        self.blocks: Sequence[Array] = block_views(layout, buffer)
+        self.whole: Whole | None = None
+        self._layout = layout
+        self._buffer = buffer
+        self._received = 0
+        self._tested = 0
+        self._non_finite = ""
+
+    def write(self, chunk: ChunkView) -> None:
+        """Takes the next chunk.
+
+        Raises:
+            InvalidPush: for a gap, a repetition or bytes beyond the image.
+            Corrupt: for a chunk whose sum is wrong.
+        """
+        end = chunk.offset + len(chunk.data)
+        if chunk.offset != self._received or not len(chunk.data):
+            got = f"a chunk of {len(chunk.data)} bytes at {chunk.offset}"
+            raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
+        if end > self._layout.total_bytes:
+            raise InvalidPush(f"{self}: bytes up to {end}, the image has {self._layout.total_bytes}")
+        if not chunk.check():
+            raise Corrupt(f"{self}: the sum of the chunk at {chunk.offset} is wrong")
+        self._buffer[chunk.offset : end] = np.frombuffer(chunk.data, np.uint8)
+        self._received = end
+        if self.header.kind == PushHeader.KIND_GRADIENTS:
+            self._test_blocks()
+
+    def _test_blocks(self) -> None:
+        blocks, offsets = self._layout.blocks, self._layout.offsets
+        while self._tested < len(blocks) and offsets[self._tested] + blocks[self._tested].nbytes <= self._received:
+            if not self._non_finite and not all_finite(self.blocks[self._tested]):
+                self._non_finite = blocks[self._tested].parameter
+            self._tested += 1
+
+    def finish(self) -> Whole:
+        """Declares the part whole.
+
+        Raises:
+            InvalidPush: if bytes are missing.
+        """
+        if self._received != self._layout.total_bytes:
+            raise InvalidPush(f"{self}: ended after {self._received} of {self._layout.total_bytes} bytes")
+        self.whole = Whole(header=self.header, non_finite=self._non_finite)
+        return self.whole
+
+    def __str__(self) -> str:
+        return f"push {self.header.sequence} of worker {self.header.id.worker}"
+
+
+@dataclass(slots=True)
+class _Place:
+    """A worker's place: its memory, reused from push to push, and the part in it."""
+
+    buffer: Bytes
+    part: Part | None = None
+
+
+class Staging:
+    """The parts of all workers, one a worker. Not guarded: used by the event loop alone."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, _Place] = {}
+
+    def begin(self, header: PushHeader, layout: Layout) -> Part | None:
+        """Makes room for a push; None if this very push is here whole already.
+
+        Raises:
+            InvalidPush: if the length is not the image's, or another push of that worker is whole and undecided.
+        """
+        if header.total_bytes != layout.total_bytes:
+            raise InvalidPush(
+                f"push {header.sequence} of worker {header.id.worker}: {header.total_bytes} bytes declared, "
+                f"the image has {layout.total_bytes}"
+            )
+        place = self._place(header.id.worker, layout.total_bytes)
+        if place.part is not None and place.part.whole is not None:
+            if key_of(place.part.header) == key_of(header):
+                return None
+            raise InvalidPush(f"{place.part} is not decided yet")
+        place.part = Part(header, layout, place.buffer[: layout.total_bytes])
+        return place.part
+
+    def _place(self, worker: int, nbytes: int) -> _Place:
+        place = self._places.get(worker)
+        if place is None or len(place.buffer) < nbytes:
+            place = self._places[worker] = _Place(aligned_buffer(nbytes))
+        return place
+
+    def whole(self, key: Key) -> Part | None:
+        """The part of that push, if it is here whole."""
+        place = self._places.get(key[0])
+        part = place.part if place else None
+        return part if part is not None and part.whole is not None and key_of(part.header) == key else None
+
+    def held(self, worker: int, incarnation: int) -> int:
+        """Sequence of the push of that life that is here whole; 0 if none."""
+        place = self._places.get(worker)
+        part = place.part if place else None
+        mine = part is not None and part.whole is not None and part.header.id.incarnation == incarnation
+        return part.header.sequence if part is not None and mine else 0
+
+    def all_whole(self) -> list[Whole]:
+        """Every part that is here whole."""
+        parts = (place.part for place in self._places.values())
+        return [part.whole for part in parts if part is not None and part.whole is not None]
+
+    def drop(self, worker: int, incarnation: int, keep: int = 0) -> None:
+        """Forgets what that life pushed, but for push `keep`; memory of nobody's is freed."""
+        place = self._places.get(worker)
+        part = place.part if place else None
+        if place is None or (part is not None and part.header.id.incarnation != incarnation):
+            return
+        if part is not None and part.whole is not None and part.header.sequence == keep:
+            return
+        del self._places[worker]
+
+    def abandon(self, worker: int, incarnation: int) -> None:
+        """Frees what that life was in the middle of sending; what is whole stays."""
+        if not self.held(worker, incarnation):
+            self.drop(worker, incarnation)
+
+    def forget(self, key: Key) -> None:
+        """Frees the place of a push that an entry has named."""
+        if self.whole(key) is not None:
+            self._places[key[0]].part = None
+
+    def bytes(self) -> int:
+        """Memory of all places."""
+        return sum(len(place.buffer) for place in self._places.values())

@@ -1,0 +1,113 @@
+"""The blocks of a shard with their slots, as TensorFlow variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from grpc_ps.client.shared.blocks import Block
+from grpc_ps.client.shared.image import ALIGNMENT
+from grpc_ps.protos import job_pb2
+from grpc_ps.psserver.optimizers import Rule, rule_for
+
+Array = npt.NDArray[Any]
+
+
+def configure_tensorflow(threads: int) -> None:
+    """Hides every GPU and sets the kernels' threads (0: one a core).
+
+    Raises:
+        RuntimeError: TensorFlow is at work in this process already, with a GPU.
+    """
+    try:
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(threads or os.cpu_count() or 1)
+    except RuntimeError:
+        # Another part of this process has made tensors before: all that matters is that no GPU is in reach.
+        if tf.config.get_visible_devices("GPU"):
+            raise
+
+
+def tensor_of(array: Array) -> Any:
+    """Returns a tensor over the array's own memory where TensorFlow can use that, else a copy.
+
+    TensorFlow takes foreign memory only at a multiple of 64 bytes (it aborts the process at other places), and
+    does not take bfloat16 at all: that goes through as 16-bit integers.
+    """
+    if array.dtype.name == "bfloat16":
+        return tf.bitcast(tensor_of(array.view(np.uint16)), tf.bfloat16)
+    if array.dtype == np.bool_ or array.ctypes.data % ALIGNMENT or not array.flags.writeable or not array.size:
+        return tf.convert_to_tensor(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A block with its variable and slots."""
+
+    block: Block
+    variable: Any
+    slots: dict[str, Any]
+
+
+class Store:
+    """The values and optimizer state of one shard.
+
+    Not guarded: the replay alone calls it, one call at a time. `read` is cheap and gives a consistent snapshot: the
+    kernels copy a variable's buffer before they write to it while somebody else holds it.
+
+    Args:
+        blocks: the shard's blocks, in order of the image of values.
+        values: their first values, one flat array each; copied.
+        settings: the job's; they name the optimizer.
+    """
+
+    def __init__(self, blocks: Sequence[Block], values: Sequence[Array], settings: job_pb2.Settings) -> None:
+        self._rule: Rule = rule_for(settings)
+        self._held = [_hold(block, value, self._rule) for block, value in zip(blocks, values, strict=True)]
+        self._updated = [held for held in self._held if held.block.floating]
+        self.updates = 0
+
+    def apply(self, gradients: Sequence[Array], learning_rate: float) -> None:
+        """Updates every floating block once with its gradient (its delta, if it is not trainable)."""
+        for held, gradient in zip(self._updated, gradients, strict=True):
+            if held.block.trainable:
+                self._rule.update(held.variable, held.slots, tensor_of(gradient), learning_rate, self.updates)
+            else:
+                held.variable.assign_add(tensor_of(gradient))
+        self.updates += 1
+
+    def read(self) -> list[memoryview]:
+        """Returns every block's bytes as they are now; later updates do not change them. Nothing is copied."""
+        return [_bytes_of(held.variable) for held in self._held]
+
+    def slots(self, parameter: str) -> dict[str, list[Array]]:
+        """Returns the optimizer state of one parameter's blocks, by slot, in order."""
+        mine = [held for held in self._held if held.block.parameter == parameter]
+        return {name: [held.slots[name].numpy() for held in mine] for name in self._rule.slots}
+
+
+def _bytes_of(variable: Any) -> memoryview:
+    tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+    if variable.dtype == tf.bfloat16:
+        # The buffer protocol has no code for bfloat16.
+        tensor = tf.bitcast(tensor, tf.uint16)
+    return memoryview(tensor).cast("B")
+
+
+def _hold(block: Block, value: Array, rule: Rule) -> _Held:
+    variable = tf.Variable(tf.convert_to_tensor(value), trainable=False)
+    slots = {}
+    if block.trainable and block.floating:
+        slots = {name: _slot(block, first, variable.dtype) for name, first in rule.slots.items()}
+    return _Held(block, variable, slots)
+
+
+def _slot(block: Block, first: float, dtype: Any) -> Any:
+    return tf.Variable(tf.fill([block.size], tf.constant(first, dtype)), trainable=False)

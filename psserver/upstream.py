@@ -1,0 +1,36 @@
+"""Where a shard reports to: on shard 0 the coordinator, elsewhere the link to it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from grpc_ps.protos.coordination_pb2 import Whole
+from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.messages import push_of
+
+
+class Upstream(Protocol):
+    """Takes a shard's reports. Never blocks."""
+
+    def whole(self, report: Whole) -> None:
+        """This shard holds its part of a push."""
+        ...
+
+    def overflow(self, parameter: str, step: int) -> None:
+        """The update to `step` is not finite in `parameter`."""
+        ...
+
+
+class Local:
+    """Shard 0's own reports: with one shard a push is decided in this very call."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def whole(self, report: Whole) -> None:
+        """Tells the coordinator."""
+        self._coordinator.whole(0, push_of(report.header), report.non_finite)
+
+    def overflow(self, parameter: str, step: int) -> None:
+        """Tells the coordinator."""
+        self._coordinator.overflow(parameter, step)

@@ -1,0 +1,135 @@
+"""The service ParameterServer: what workers and readers call."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from grpc_ps.client.shared.errors import Mismatch, NotLead, PeerLost, SnapshotGone
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
+from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.messages import join_request
+from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.training_stream import TrainingStream
+from grpc_ps.psserver.upstream import Upstream
+
+PROTOCOL = 1
+MAX_WAIT = 5.0
+PIN_SECONDS = 10.0
+
+
+def lead_of(coordinator: Coordinator | None) -> Coordinator:
+    """The coordinator, or NotLead where there is none."""
+    if coordinator is None:
+        raise NotLead("only shard 0 answers this call: is --ps in the order of the shards?")
+    return coordinator
+
+
+def check_protocol(theirs: int) -> None:
+    """Refuses another version of the contract."""
+    if theirs != PROTOCOL:
+        raise Mismatch(f"protocol: this shard speaks {PROTOCOL}, the caller {theirs}")
+
+
+class WorkerService:
+    """Decodes, delegates, encodes. `PushPull` and `Pull` have their messages as bytes."""
+
+    def __init__(self, replay: Replay, upstream: Upstream, boot: int, coordinator: Coordinator | None) -> None:
+        self._replay = replay
+        self._upstream = upstream
+        self._boot = boot
+        self._coordinator = coordinator
+
+    async def Join(self, request: wire.JoinRequest, context: Any) -> wire.JoinResponse:
+        """See `parameter_server.proto`."""
+        lead = lead_of(self._coordinator)
+        check_protocol(request.protocol)
+        reply = await lead.join(join_request(request), min(request.wait_ms / 1000, MAX_WAIT))
+        response = wire.JoinResponse(
+            state=f"STATE_{reply.state}",
+            waiting_for=reply.waiting_for,
+            global_step=lead.job.step,
+            lease_ms=int(lead.job.limits.lease * 1000),
+            chunk_bytes=lead.chunk_bytes,
+            opened=lead.job.opened,
+        )
+        if reply.member is not None and lead.spec is not None:
+            response.id.CopyFrom(self._identity(reply.member.worker, reply.member.incarnation))
+            response.job.CopyFrom(lead.spec)
+        if lead.job.done is not None:
+            response.exit_code, response.reason = lead.job.done.exit_code, lead.job.done.reason
+        return response
+
+    def _identity(self, worker: int, incarnation: int) -> job_pb2.Identity:
+        run, generation = self._replay.run, self._replay.generation
+        return job_pb2.Identity(run=run, generation=generation, worker=worker, incarnation=incarnation)
+
+    async def Heartbeat(self, request: wire.HeartbeatRequest, context: Any) -> wire.HeartbeatResponse:
+        """See `parameter_server.proto`."""
+        lead = lead_of(self._coordinator)
+        self._replay.check(request.id)
+        member = lead.beat(request.id.worker, request.id.incarnation)
+        member.local_step = request.local_step
+        member.loss = request.loss if request.HasField("loss") else None
+        done = lead.job.done
+        return wire.HeartbeatResponse(
+            global_step=lead.job.step,
+            done=done is not None,
+            exit_code=done.exit_code if done else 0,
+            reason=done.reason if done else "",
+            evaluator=lead.job.evaluator == member.incarnation,
+        )
+
+    async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:
+        """See `parameter_server.proto`."""
+        lead = lead_of(self._coordinator)
+        self._replay.check(request.id)
+        lead.leave(request.id.worker, request.id.incarnation)
+        return wire.LeaveResponse()
+
+    async def PushPull(self, requests: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """See `parameter_server.proto`."""
+        stream = TrainingStream(context, self._replay, self._upstream, self._boot, self._coordinator)
+        await stream.run()
+
+    async def Pull(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+        """See `parameter_server.proto`."""
+        request = wire.PullRequest.FromString(data)
+        name = request.snapshot or secrets.randbits(63) | 1
+        if not request.snapshot:
+            lead_of(self._coordinator).pin(name)
+        try:
+            snapshot = await self._pinned(name)
+            head = wire.PullResponse(meta=self._meta(name, snapshot))
+            for message in snapshot.messages(head, wire.PullResponse):
+                yield message
+        finally:
+            self._replay.pins.pop(name, None)
+            if self._coordinator is not None:
+                self._coordinator.job.unpin(name)
+
+    async def _pinned(self, name: int) -> Snapshot:
+        pins = self._replay.pins
+        try:
+            await self._replay.until(lambda: name in pins, PIN_SECONDS, "the snapshot")
+        except PeerLost:
+            raise SnapshotGone("this shard has let go of the snapshot: ask for a new one") from None
+        return pins[name]
+
+    def _meta(self, name: int, snapshot: Snapshot) -> wire.SnapshotMeta:
+        meta = wire.SnapshotMeta(
+            snapshot=name,
+            run=self._replay.run,
+            generation=self._replay.generation,
+            total_bytes=snapshot.total_bytes,
+            global_step=snapshot.step,
+        )
+        if self._coordinator is not None and self._coordinator.spec is not None:
+            meta.keep_ms = int(self._coordinator.job.limits.pin * 1000)
+            meta.job.CopyFrom(self._coordinator.spec)
+        return meta
