@@ -1,0 +1,98 @@
+"""Puts the shards' answers together: one answer counts when all shards give it from one position. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+_OUTCOMES: Mapping[int, str] = {
+    number: name.removeprefix("OUTCOME_") for name, number in wire.Outcome.items() if number
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What became of a push, and what to do next.
+
+    Attributes:
+        outcome: APPLIED, LATE, NON_FINITE or DONE; None if there was no push.
+        repeated: whether that outcome was given before, in an answer that did not arrive.
+        global_step: updates applied to the model whose parameters came with this.
+        staleness: updates between the parameters the push was computed with and its own.
+        parameter: the first that is not finite, with NON_FINITE.
+        batch: number of the batch to compute next; None when the job is done.
+        hint: number that will probably come after it, to prepare that input; None if unknown.
+        done: the job has ended, with `exit_code` and `reason` (empty with exit code 0).
+    """
+
+    outcome: str | None = None
+    repeated: bool = False
+    global_step: int = 0
+    staleness: int = 0
+    parameter: str = ""
+    batch: int | None = None
+    hint: int | None = None
+    done: bool = False
+    exit_code: int = 0
+    reason: str = ""
+
+
+class Answers:
+    """Collects what the shards answer to one push (or, with `awaited` 0, to a question alone).
+
+    Parameters of two positions must never be mixed. Whoever reads is told which shard to read next (`lagging`): one
+    whose answer is from a lower position than another's, since it will send that one too.
+    """
+
+    def __init__(self, shards: int, awaited: int) -> None:
+        self._awaited = awaited
+        self._answers: list[wire.Answer | None] = [None] * shards
+        self._result: wire.PushResult | None = None
+
+    def restart(self) -> None:
+        """Drops the answers, for their streams are gone; an outcome that is known stays known."""
+        self._answers = [None] * len(self._answers)
+
+    def lagging(self) -> int:
+        """Returns a shard that has to be read next."""
+        positions = [answer.position if answer else 0 for answer in self._answers]
+        return positions.index(min(positions))
+
+    def add(self, shard: int, answer: wire.Answer) -> Reply | None:
+        """Takes a shard's next answer. Returns the reply when it is complete; None asks for more reading."""
+        self._answers[shard] = answer
+        self._note(answer)
+        if answer.HasField("done"):
+            # Nothing follows, and the other shards may be gone already.
+            return self._reply(answer)
+        if any(other is None or other.position != answer.position for other in self._answers):
+            return None
+        if answer.HasField("release") and (self._result is not None or not self._awaited):
+            return self._reply(answer)
+        self._answers = [None] * len(self._answers)
+        return None
+
+    def _note(self, answer: wire.Answer) -> None:
+        """Keeps the outcome that is awaited. One of an earlier push repeats what is known already."""
+        if self._result is None and answer.HasField("result") and answer.result.sequence == self._awaited:
+            self._result = answer.result
+
+    def _reply(self, answer: wire.Answer) -> Reply:
+        result = self._result or wire.PushResult()
+        # An answer that comes unasked at the end of the job overtakes the push, which is not applied any more.
+        overtaken = answer.HasField("done") and self._awaited > 0 and self._result is None
+        release = answer.release if answer.HasField("release") else None
+        return Reply(
+            outcome="DONE" if overtaken else _OUTCOMES.get(result.outcome),
+            repeated=result.repeated,
+            global_step=answer.global_step,
+            staleness=result.staleness,
+            parameter=result.parameter,
+            batch=release.batch if release else None,
+            hint=release.hint or None if release else None,
+            done=answer.HasField("done"),
+            exit_code=answer.done.exit_code,
+            reason=answer.done.reason,
+        )

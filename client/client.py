@@ -1,0 +1,134 @@
+"""The client of a cluster: one logical parameter server, however many shards it has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from grpc_ps.client import reading
+from grpc_ps.client.answers import Reply
+from grpc_ps.client.cluster import parse_addresses
+from grpc_ps.client.joining import JoinRequest, Settings, join
+from grpc_ps.client.parameters import Parameters
+from grpc_ps.client.reading import Pulled
+from grpc_ps.client.session import TrainingSession
+from grpc_ps.client.shard_client import ShardClient
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
+from grpc_ps.client.status import ClusterStatus, ShardStatus, WorkerStatus, cluster_status
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+__all__ = ["ClusterStatus", "PSClient", "Pulled", "ShardStatus", "WorkerStatus"]
+
+_LEAVE_SECONDS = 2.0
+
+
+class PSClient:
+    """Talks to the shards of one cluster; a context manager. Nothing is connected before the first call.
+
+    Args:
+        addresses: all shards, shard 0 first: "host:port,host:port" or a sequence of such items.
+        timeout: seconds that a peer may be out of reach, and for a call that reads.
+    """
+
+    def __init__(self, addresses: str | Sequence[str], *, timeout: float = 60.0) -> None:
+        text = addresses if isinstance(addresses, str) else ",".join(addresses)
+        self.addresses = parse_addresses(text, "addresses")
+        self.timeout = timeout
+        self.session: TrainingSession | None = None
+        self._shards = [ShardClient(address) for address in self.addresses]
+
+    def __enter__(self) -> PSClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the job, if it was joined, and closes all connections."""
+        if self.session is not None:
+            self.session.leave()
+        for shard in self._shards:
+            shard.close()
+
+    def pull(self, names: Collection[str] | None = None) -> Pulled:
+        """Reads the parameters of those names, all by default: values of one step, while training goes on."""
+        return reading.pull(self._shards, names, self.timeout)
+
+    def status(self) -> ClusterStatus:
+        """Asks the lead for the state of the cluster."""
+        return cluster_status(self._shards[0].status())
+
+    def watch(self, interval: float = 1.0) -> Iterator[ClusterStatus]:
+        """Yields the state every `interval` seconds, until the job has stopped or the lead has gone.
+
+        Raises PeerUnreachable only if the lead was never there.
+        """
+        seen = False
+        while True:
+            try:
+                now = self.status()
+            except (PeerUnreachable, PeerLost):
+                if seen:
+                    return
+                raise
+            yield now
+            seen = True
+            if now.phase == "stopped":
+                return
+            time.sleep(interval)
+
+    def stop(self) -> int:
+        """Ends the job: every process exits 0. Returns its last global step."""
+        return self._shards[0].stop_job()
+
+    def join(
+        self,
+        model: str,
+        parameters: Sequence[ParameterSpec],
+        *,
+        stated: Settings | None = None,
+        defaults: Settings | None = None,
+        index: int | None = None,
+        run: int = 0,
+        on_wait: Callable[[str], None] = lambda text: None,
+    ) -> TrainingSession:
+        """Becomes a worker of the job, waiting for servers and for others as long as they can be reached.
+
+        Args:
+            model: its name, for people.
+            parameters: what the model has; must equal the job's.
+            stated: settings the caller insists on, by the names of `job.proto`.
+            defaults: settings for what nobody states, if this worker opens the job.
+            index: the worker's index; None takes a free one.
+            run: the job that the caller was a member of before; another one refuses it then. 0 for none.
+            on_wait: told every 5 s what is missing.
+
+        A session of before is left. Raises PeerUnreachable, or what the lead refuses with: Mismatch, Fenced, Full or
+        WrongRun.
+        """
+        if self.session is not None:
+            self.session.leave()
+        request = JoinRequest(
+            model=model, parameters=parameters, stated=stated or {}, defaults=defaults or {}, index=index, run=run
+        )
+        membership, placement = join(self._shards, request, timeout=self.timeout, on_wait=on_wait)
+        leave = wire.LeaveRequest(id=membership.identity)
+        self.session = TrainingSession(
+            membership=membership,
+            parameters=Parameters(parameters, placement),
+            shards=self._shards,
+            lead=self._shards[0],
+            reconnect_timeout=self.timeout,
+            lost_timeout=self.timeout,
+            on_leave=lambda: None if membership.ended else self._shards[0].leave(leave, _LEAVE_SECONDS),
+        )
+        return self.session
+
+    def push(self, gradients: Mapping[str, Any], examples: int = 1) -> Reply:
+        """Sends gradients for the batch of the last reply and waits for the next one; `join` comes before."""
+        if self.session is None:
+            raise RuntimeError("`push` needs a session: call `join` before")
+        self.session.send(gradients, examples)
+        return self.session.wait()

@@ -1,0 +1,30 @@
+"""The command group of psctl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from grpc_ps.client.commands.launch import launch
+from grpc_ps.client.commands.status import status
+from grpc_ps.client.commands.stop import stop
+from grpc_ps.client.shared.flags import Group
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.version_option(package_name="grpc-ps", message="grpc-ps %(version)s")
+@click.pass_context
+def psctl(ctx: click.Context) -> None:
+    """Starts, shows and stops clusters of parameter-server shards and workers."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+for _command in (launch, status, stop):
+    psctl.add_command(_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs psctl with the given arguments and returns the exit code; what fails is raised."""
+    return int(psctl.main(list(arguments), prog_name="psctl", standalone_mode=False) or 0)

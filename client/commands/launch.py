@@ -1,0 +1,179 @@
+"""psctl launch: a whole cluster on this machine in one command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grpc_ps.client import cluster_file
+from grpc_ps.client import launch as launcher
+from grpc_ps.client.commands.view import make_view
+from grpc_ps.client.shared import flags
+from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+
+# Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.flags.
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "eval_every", "device", "threads")
+_JOB_FLAGS = tuple(name for name in flags.JOB_FLAGS if name != "workers")
+
+
+@click.command("launch", cls=flags.Command)
+@click.option("--ps", "shards", type=flags.Whole(1, 1024), default=1, show_default=True, help="Shards to start.")
+@click.option(
+    "--workers", type=flags.Whole(1, 1024), default=1, show_default=True, help="Workers to start, beside --backup."
+)
+@click.option("--model", required=True, metavar="NAME", help="A model's name, file.py:attribute or module:attribute.")
+@click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
+@click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
+@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic.")
+@flags.job_options(*_JOB_FLAGS)
+@click.option("--eval-every", type=flags.Whole(1), metavar="STEPS", help="Evaluate beside training, every so often.")
+@click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
+@click.option("--threads", type=flags.Whole(1, 1024), help="Threads of a worker. Default: the cores, shared out.")
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder for logs and cluster file. Default: a new one under {cluster_file.RUNS}/.",
+)
+@click.option("--ready-timeout", type=flags.Real(above=0), default=120.0, help="Seconds for all shards to be ready.")
+@click.option("--no-progress", is_flag=True, help="On a terminal too: the processes' own lines, no progress bars.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on stdout, lines on stderr.")
+def launch(shards: int, workers: int, log_dir: Path | None, ready_timeout: float, **values: Any) -> None:
+    """Starts shards and workers on this machine, watches over them, and ends with them.
+
+    If one process fails, all are ended and psctl exits with that process's exit code. Ctrl-C ends all.
+    """
+    passed_on = _worker_flags(shards, workers, values)
+    _check(passed_on)
+    folder = _prepare(log_dir)
+    plan = launcher.LaunchPlan(
+        shards=shards,
+        workers=workers + (values["backup"] or 0),
+        shard_command=[_program("psserver"), "--host", "127.0.0.1"],
+        worker_command=[_program("worker"), *passed_on],
+        log_dir=folder,
+        ready_timeout=ready_timeout,
+    )
+    as_json = values["as_json"]
+    out = sys.stderr if as_json else sys.stdout
+    print(f"logs: {folder}", file=out, flush=True)
+    with make_view(out, bars=out.isatty() and not values["no_progress"]) as view:
+        outcome = launcher.launch(plan, observe=view.observe, started=view.started)
+    _report(outcome, folder, as_json=as_json)
+
+
+def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[str]:
+    """Returns the workers' command line, without what differs between them; refuses flags that do not fit.
+
+    Raises:
+        click.UsageError: flags that exclude each other.
+    """
+    stated = {name: values[name] for name in (*_JOB_FLAGS, *_WORKER_FLAGS)}
+    if stated["mode"] == "sync":
+        stated["workers"] = workers
+    elif stated["backup"]:
+        raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")
+    flags.settings_from_flags({**stated, "workers": workers})
+    if stated["threads"] is None:
+        processes = shards + workers + (stated["backup"] or 0)
+        stated["threads"] = max(1, _cores() // processes)
+    return [text for name, value in stated.items() for text in _as_typed(name, value)]
+
+
+def _as_typed(name: str, value: Any) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    if isinstance(value, tuple):
+        return [text for item in value for text in (flag, item)]
+    return [flag, str(value)]
+
+
+def _check(worker_flags: Sequence[str]) -> None:
+    """Lets a worker check its own flags, model and data, so that nothing starts when they are wrong.
+
+    Raises:
+        PsError: with the worker's message and exit code.
+    """
+    done = subprocess.run([_program("worker"), "--check", *worker_flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"worker --check ended with exit code {done.returncode}"]
+        raise JobFailed(lines[-1].removeprefix("worker: error: "), exit_code=done.returncode)
+
+
+def _prepare(log_dir: Path | None) -> Path:
+    """Makes the folder for logs and cluster file.
+
+    Raises:
+        UsageError: it cannot be written, or a cluster that runs has it.
+    """
+    folder = log_dir or cluster_file.RUNS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / cluster_file.NAME).exists():
+            before = cluster_file.ClusterFile.read(folder)
+            if before.exit_code is None and cluster_file.is_running(before.launcher):
+                raise UsageError(f"--log-dir {folder}: a running cluster has it (launcher pid {before.launcher})")
+            (folder / cluster_file.NAME).unlink()
+    except OSError as error:
+        raise UsageError(f"--log-dir {folder}: {error.strerror}") from None
+    return folder
+
+
+def _program(name: str) -> str:
+    """Returns the path of a command that was installed together with this one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    beside = [str(Path(program).parent) for program in (sys.argv[0], sys.executable)]
+    found = shutil.which(name, path=os.pathsep.join([*beside, os.environ.get("PATH", "")]))
+    if found is None:
+        raise UsageError(f"the command {name} is not installed beside {sys.argv[0]}")
+    return found
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _report(outcome: launcher.Outcome, folder: Path, *, as_json: bool) -> None:
+    """Says how the cluster ended.
+
+    Raises:
+        PsError: it did not end well; carries the exit code.
+    """
+    if as_json:
+        print(json.dumps({**outcome.summary(), "log_dir": str(folder)}), flush=True)
+    if outcome.exit_code or outcome.reason:
+        for line in outcome.last_lines:
+            print(line, file=sys.stderr)
+        raise _failure(outcome, folder)
+    if not as_json:
+        print("\n".join(_summary_lines(outcome)))
+
+
+def _failure(outcome: launcher.Outcome, folder: Path) -> PsError:
+    return JobFailed(f"{outcome.reason}; logs: {folder}", exit_code=outcome.exit_code or 4)
+
+
+def _summary_lines(outcome: launcher.Outcome) -> list[str]:
+    whole = outcome.summary()
+    parts = [f"done: global step {whole['global_step']}", f"{outcome.wall_seconds:.1f} s"]
+    if whole["accuracy"] is not None:
+        parts.insert(1, f"accuracy {whole['accuracy']:.2%}")
+    lines = [", ".join(parts)]
+    for number, worker in enumerate(outcome.workers):
+        outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)
+        lines.append(f"  worker {worker.get('worker', number)}: local step {worker.get('local_steps')}, {outcomes}")
+    return lines

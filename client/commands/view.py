@@ -1,0 +1,124 @@
+"""What `psctl launch` shows while a cluster runs: progress bars on a terminal, the processes' own lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from grpc_ps.client.client import ClusterStatus, PSClient
+from grpc_ps.client.processes import Event, Exited, Line
+from grpc_ps.client.shared.errors import PsError
+
+# Seconds between two looks at the cluster.
+_INTERVAL = 0.5
+
+
+class View(Protocol):
+    """Gets what happens, in the main thread."""
+
+    def observe(self, event: Event) -> None:
+        """Takes one event of a process."""
+
+    def started(self, addresses: tuple[str, ...]) -> None:
+        """Takes the shards' addresses once all processes have been started."""
+
+
+def make_view(out: TextIO, *, bars: bool) -> AbstractContextManager[View]:
+    """Returns the view for an output, to be entered before the cluster starts."""
+    return _Bars(out) if bars else _Lines(out)
+
+
+class _Lines:
+    """Every line of every process, with the process's name in front."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        pass
+
+    def observe(self, event: Event) -> None:
+        # A worker's summary on stdout is for the launcher; it gives the whole cluster's at the end.
+        if isinstance(event, Line) and not (event.stdout and event.text.startswith("{")):
+            self._say(f"[{event.child.name}] {event.text}")
+        elif isinstance(event, Exited):
+            self._say(f"[{event.child.name}] ended with exit code {event.child.code}")
+
+    def started(self, addresses: tuple[str, ...]) -> None:
+        self._say(f"shards: {','.join(addresses)}")
+
+    def _say(self, text: str) -> None:
+        # Whoever read the output may be gone (`| head`); the cluster runs on, and its logs are kept.
+        with suppress(BrokenPipeError):
+            print(text, file=self._out, flush=True)
+
+
+class _Bars:
+    """A bar for the global step and one for each worker's local step, from the lead's status.
+
+    A thread of its own asks for the status, so that a slow answer does not delay Ctrl-C.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=Console(file=out),
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> View:
+        self._progress.start()
+        self._set("cluster", 0, None, "starting shards")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(5 * _INTERVAL)
+        self._progress.stop()
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, Exited) and event.child.code:
+            self._progress.console.print(f"[{event.child.name}] ended with exit code {event.child.code}", markup=False)
+
+    def started(self, addresses: tuple[str, ...]) -> None:
+        self._set("cluster", 0, None, "starting workers")
+        self._thread = threading.Thread(target=self._follow, args=(addresses,), name="status", daemon=True)
+        self._thread.start()
+
+    def _follow(self, addresses: tuple[str, ...]) -> None:
+        # Without an answer the bars stand still; the processes themselves say what is wrong.
+        with suppress(PsError), PSClient(addresses) as client:
+            for now in client.watch(_INTERVAL):
+                if self._ended.is_set():
+                    return
+                self._show(now)
+
+    def _show(self, now: ClusterStatus) -> None:
+        steps = int(now.settings.get("steps", 0)) or None
+        self._set("cluster", now.global_step, steps, now.waiting_for or now.phase)
+        for worker in now.workers:
+            note = "" if worker.loss is None else f"loss {worker.loss:.4g}"
+            note += f" late {worker.late}" if worker.late else ""
+            self._set(f"worker {worker.worker}", worker.local_step, steps, note)
+
+    def _set(self, name: str, completed: int, total: int | None, note: str) -> None:
+        """Shows a bar; its total is None as long as it is not known."""
+        label = "global step" if name == "cluster" else f"{name} local step"
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(label, total=total, note=note)
+        self._progress.update(self._tasks[name], completed=completed, total=total, note=note)

@@ -1,0 +1,97 @@
+"""Keeps a worker's lease from a thread of its own, so that a slow step does not look like death."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from grpc_ps.client.shared.errors import Ending, PeerLost, PeerUnreachable, PsError
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+BEATS_PER_LEASE = 4
+
+
+class Lead(Protocol):
+    """What takes heartbeats: the `ShardClient` of shard 0."""
+
+    address: str
+
+    def heartbeat(self, request: wire.HeartbeatRequest, timeout: float) -> wire.HeartbeatResponse:
+        """Keeps the lease."""
+
+
+class Listener(Protocol):
+    """Is told in the heartbeat's thread."""
+
+    def beat(self, response: wire.HeartbeatResponse) -> None:
+        """The lead has answered."""
+
+    def lost(self, error: PsError) -> None:
+        """The lease is gone, or the lead; no heartbeat follows."""
+
+
+class Heartbeat:
+    """Sends a heartbeat four times a lease until it is stopped, the job is done or the lead refuses.
+
+    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. What is reported
+    is replaced as a whole, so no lock is needed.
+    """
+
+    def __init__(
+        self, lead: Lead, identity: job_pb2.Identity, listener: Listener, *, lease: float, lost_timeout: float
+    ) -> None:
+        self._lead = lead
+        self._identity = identity
+        self._listener = listener
+        self._interval = lease / BEATS_PER_LEASE
+        self._lost_timeout = lost_timeout
+        self._stopped = threading.Event()
+        self._heard = time.monotonic()
+        self._report: tuple[int, float | None] = (0, None)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begins to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread without waiting for a call that is under way."""
+        self._stopped.set()
+
+    def note(self, local_step: int, loss: float | None) -> None:
+        """Sets what the next heartbeats report."""
+        self._report = (local_step, loss)
+
+    def ask(self, timeout: float) -> wire.HeartbeatResponse:
+        """Sends one heartbeat now, from any thread. Raises PsError."""
+        local_step, loss = self._report
+        request = wire.HeartbeatRequest(id=self._identity, local_step=local_step, loss=loss)
+        return self._lead.heartbeat(request, timeout)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                response = self.ask(max(self._interval, 1.0))
+            except PsError as error:
+                if (final := self._final(error)) is not None:
+                    self._end(final)
+                    return
+            else:
+                self._heard = time.monotonic()
+                self._listener.beat(response)
+                if response.done:
+                    return
+
+    def _final(self, error: PsError) -> PsError | None:
+        """Returns what a failed heartbeat means; None as long as the next one may succeed."""
+        if not isinstance(error, (PeerUnreachable, PeerLost, Ending)):
+            return error
+        if time.monotonic() - self._heard <= self._lost_timeout:
+            return None
+        return PeerLost(f"{self._lead.address}: shard 0 has not answered for {self._lost_timeout:g} s ({error})")
+
+    def _end(self, error: PsError) -> None:
+        if not self._stopped.is_set():
+            self._listener.lost(error)

@@ -1,0 +1,90 @@
+"""The training streams of one worker: one to each shard, which live and end together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Protocol
+
+from grpc_ps.client.shared.errors import PsError
+from grpc_ps.client.shared.image import Bytes, Layout
+from grpc_ps.client.stream import Stream
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+
+class Shard(Protocol):
+    """What opens training streams: a `ShardClient`."""
+
+    address: str
+
+    def open_stream(self, on_end: Callable[[], None]) -> Stream:
+        """Opens a training stream."""
+
+
+class Links:
+    """One stream to each shard. When one ends all end.
+
+    A thread that waits for shard 0 would otherwise never learn that shard 1 is gone, and the answer it waits for
+    cannot come then. Whoever attaches anew is told what each shard holds, so nothing is sent twice for that.
+    """
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self.opened = time.monotonic()
+        self._failure: PsError | None = None
+        self._closed = False
+        self.streams: list[Stream] = []
+        for shard in shards:
+            self.streams.append(shard.open_stream(self._ended))
+        if self._closed:  # one ended before the others were opened
+            self._closed = False
+            self._ended()
+
+    def _ended(self) -> None:
+        """One stream has ended: notes why, then ends the others. Called in gRPC's threads."""
+        if self._failure is None:
+            self._failure = next(filter(None, (stream.failure() for stream in tuple(self.streams))), None)
+        self.close()
+
+    @contextmanager
+    def _first_failure(self) -> Iterator[None]:
+        """What the first stream said counts: the others only followed it."""
+        try:
+            yield
+        except PsError as error:
+            self.close()
+            raise self._failure or error from error
+
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> list[wire.Attached]:
+        """Attaches to all shards within `timeout` seconds; returns what each holds, in order."""
+        deadline = time.monotonic() + timeout
+        with self._first_failure():
+            return [stream.attach(identity, job, max(deadline - time.monotonic(), 0.1)) for stream in self.streams]
+
+    def send(self, pushes: Mapping[int, Iterator[bytes]]) -> None:
+        """Sends pushes to the shards of those numbers, a message to each in turn, so that all links are busy."""
+        with self._first_failure():
+            for turn in zip_longest(*pushes.values()):
+                for number, message in zip(pushes, turn, strict=True):
+                    if message is not None:
+                        self.streams[number].send(message)
+
+    def read(self, shard: int, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+        """Waits for the next answer of a shard; see `TrainingStream.read_answer`."""
+        with self._first_failure():
+            return self.streams[shard].read_answer(layout, destinations)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the links have ended."""
+        return self._closed
+
+    def close(self) -> None:
+        """Ends all streams. Any thread may call it; the thread that waits on one of them gets PeerLost."""
+        if self._closed:
+            return
+        self._closed = True
+        for stream in tuple(self.streams):
+            stream.close()

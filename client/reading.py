@@ -1,0 +1,91 @@
+"""Reading a job's parameters without taking part: one snapshot over all shards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from grpc_ps.client.parameters import Array, Parameters, ShardImages
+from grpc_ps.client.shard_client import ShardClient
+from grpc_ps.client.shared import codec
+from grpc_ps.client.shared.blocks import place
+from grpc_ps.client.shared.codec import ChunkView
+from grpc_ps.client.shared.errors import Corrupt, Full, SnapshotGone, UsageError
+from grpc_ps.client.shared.image import scatter
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+Messages = Iterator[tuple[wire.PullResponse, ChunkView | None]]
+
+_PAUSE = 0.2
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The values of all parameters asked for after `global_step` updates."""
+
+    global_step: int
+    values: dict[str, Array]
+
+
+def pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float) -> Pulled:
+    """Reads one snapshot from all shards, again when a shard had too many readers or had let go of it."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return _pull(shards, names, max(deadline - time.monotonic(), _PAUSE))
+        except (SnapshotGone, Full):
+            if time.monotonic() + _PAUSE > deadline:
+                raise
+            time.sleep(_PAUSE)
+
+
+def _pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float) -> Pulled:
+    lead = shards[0].pull(0, timeout)
+    first = next(lead, None)
+    if first is None or not first[0].HasField("meta"):
+        raise Corrupt(f"{shards[0].address}: the values came without `meta`")
+    meta = first[0].meta
+    # All shards begin to send at once; gRPC keeps what is not read yet within its window.
+    others = [shard.pull(meta.snapshot, timeout) for shard in shards[1:]]
+    parameters = _parameters(meta, names, len(shards))
+    _receive(_again(first, lead), parameters.shards[0], meta, shards[0].address)
+    for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
+        _receive(messages, images, meta, shard.address)
+    return Pulled(meta.global_step, parameters.arrays)
+
+
+def _again(first: tuple[wire.PullResponse, ChunkView | None], rest: Messages) -> Messages:
+    yield first
+    yield from rest
+
+
+def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_count: int) -> Parameters:
+    specs = [codec.from_proto(parameter) for parameter in meta.job.parameters]
+    unknown = sorted(set(names or ()) - {spec.name for spec in specs})
+    if unknown:
+        raise UsageError(f"no such parameter: {', '.join(unknown)}")
+    return Parameters(specs, place(specs, shard_count), names)
+
+
+def _receive(messages: Messages, images: ShardImages, wanted: wire.SnapshotMeta, address: str) -> None:
+    """Writes one shard's values into the arrays; checks that they are all there and of the snapshot wanted."""
+    received = 0
+    for response, chunk in messages:
+        if response.HasField("meta"):
+            _check(response.meta, images, wanted, address)
+        if chunk is not None:
+            if chunk.offset != received or not chunk.check():
+                raise Corrupt(f"{address}: the chunk at byte {chunk.offset} is damaged or out of order")
+            if received + len(chunk.data) > images.values.total_bytes:
+                break
+            scatter(images.values, received, chunk.data, images.destinations)
+            received += len(chunk.data)
+    if received != images.values.total_bytes:
+        raise Corrupt(f"{address}: the values have not {images.values.total_bytes} bytes")
+
+
+def _check(meta: wire.SnapshotMeta, images: ShardImages, wanted: wire.SnapshotMeta, address: str) -> None:
+    ours = (wanted.generation, wanted.global_step, images.values.total_bytes)
+    if (meta.generation, meta.global_step, meta.total_bytes) != ours:
+        raise SnapshotGone(f"{address}: the values are of another snapshot")

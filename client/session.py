@@ -1,0 +1,298 @@
+"""A worker's part in a job: one logical push and pull over all shards."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from grpc_ps.client.answers import Answers, Reply
+from grpc_ps.client.heartbeat import Heartbeat, Lead
+from grpc_ps.client.links import Links, Shard
+from grpc_ps.client.membership import Membership
+from grpc_ps.client.parameters import Array, Parameters
+from grpc_ps.client.pushes import Push
+from grpc_ps.client.shared.errors import Corrupt, Ending, LostState, PeerLost, PeerUnreachable, PsError
+from grpc_ps.client.shared.logs import event
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+__all__ = ["Reply", "TrainingSession"]
+
+_LOGGER = logging.getLogger(__name__)
+_RETRIED = (PeerUnreachable, PeerLost, Ending, Corrupt)
+# Seconds: between two attempts to attach; for an answer that is on its way when the lead says that the job is done;
+# and how long links must last to count as working, with how many breaks in a row are borne that come sooner.
+_PAUSE = 0.2
+_GRACE = 1.0
+_SHORT_LIFE = 5.0
+_MAX_BREAKS = 10
+
+
+class TrainingSession:
+    """Sends pushes and waits for what follows; `parameters` is overwritten in place by each release.
+
+    One thread uses it: `open` (the opener only), `begin`, then `send` and `wait` in turn until a reply is `done`, then
+    `leave`. `note` and the attributes may be used by others too. Links that break are made again and nothing is lost or
+    applied twice; `wait` raises PsError when that is not possible within the timeouts, or not allowed: Fenced,
+    RolledBack and WrongRun mean that this membership has ended.
+
+    The tensors given to `open` and `send` must not change until `wait` has returned.
+
+    Attributes:
+        parameters: name -> array in the parameter's shape, 64-byte aligned, the same objects for the session's life.
+            They hold zeros before `begin` has returned, and are not to be used while `wait` runs.
+        job: the job with its complete settings.
+        opener: whether this worker sends the initial values.
+        worker, incarnation: its index, and its life's number.
+        global_step: the highest that was heard of. Guarded by `_lock`, like all that the heartbeat's thread sets.
+        evaluator: whether this worker holds the lease to evaluate.
+    """
+
+    def __init__(
+        self,
+        *,
+        membership: Membership,
+        parameters: Parameters,
+        shards: Sequence[Shard],
+        lead: Lead,
+        reconnect_timeout: float = 60.0,
+        lost_timeout: float = 60.0,
+        on_leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.job = membership.job
+        self.opener = membership.opener
+        self.worker = membership.identity.worker
+        self.incarnation = membership.identity.incarnation
+        self.parameters: dict[str, Array] = parameters.arrays
+        self.global_step = membership.global_step
+        self.evaluator = False
+        self._membership = membership
+        self._images = parameters
+        self._shards = shards
+        self._timeout = reconnect_timeout
+        self._on_leave = on_leave
+        self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
+        self._lock = threading.Lock()
+        self._verdict: Reply | PsError | None = membership.ended
+        self._links: Links | None = None
+        self._boots: list[int] = []
+        self._breaks = 0
+        self._sequence = 0
+        self._push: Push | None = None
+        self._released: Reply | None = None
+        self._answers = Answers(len(shards), 0)
+        if self._verdict is None:
+            self._heartbeat.start()
+
+    # What the worker calls
+
+    def open(self, values: Mapping[str, Any]) -> None:
+        """Sends the initial values of all parameters to all shards. The opener calls it once, before `begin`."""
+        header = wire.PushHeader(kind=wire.PushHeader.KIND_VALUES)
+        self._start(header, self._images.flatten(values, values=True))
+
+    def begin(self) -> Reply:
+        """Asks what to do and waits for the first release."""
+        # The opener's push is answered by itself; asking too would bring a second answer.
+        if self._push is None and self._verdict is None:
+            self._attempt(self._ask)
+        return self.wait()
+
+    def send(self, gradients: Mapping[str, Any], examples: int) -> None:
+        """Sends the gradients of the batch of the last reply, computed with the parameters that came with it.
+
+        `gradients` has the floating-point parameters by name, as arrays or other C-contiguous buffers; `examples` is
+        the push's weight. Returns when all is handed to gRPC. A broken link is no error here: `wait` mends it.
+        Raises InvalidPush for tensors that do not fit.
+        """
+        released = self._released
+        if released is None or released.batch is None:
+            raise RuntimeError("`send` needs the batch of a reply: call `begin` or `wait` before")
+        header = wire.PushHeader(
+            kind=wire.PushHeader.KIND_GRADIENTS,
+            base_step=released.global_step,
+            batch=released.batch,
+            examples=examples,
+        )
+        self._start(header, self._images.flatten(gradients, values=False))
+
+    def wait(self) -> Reply:
+        """Waits until the push is decided and the next batch is released, or the job is done.
+
+        All parameters are then of one step, the reply's. May take as long as the other workers do, but not longer than
+        the lead is heard of.
+        """
+        while self._verdict is None:
+            try:
+                reply = self._collect()
+            except PsError as error:
+                self._recover(error)
+            else:
+                self._released, self._push, self._breaks = reply, None, 0
+                self._heard(reply.global_step)
+                return reply
+        return self._ended(self._verdict)
+
+    def note(self, local_step: int, loss: float | None = None) -> None:
+        """Sets what the lead is told: steps this process has computed, and the loss of its last batch."""
+        self._heartbeat.note(local_step, loss)
+
+    def leave(self) -> None:
+        """Gives the place back and closes the links. Never raises; calling it again does nothing."""
+        self._heartbeat.stop()
+        if self._links is not None:
+            self._links.close()
+        leave, self._on_leave = self._on_leave, lambda: None
+        try:
+            leave()
+        except PsError as error:
+            event(_LOGGER, "leave_failed", logging.DEBUG, why=error)
+
+    # Pushing
+
+    def _start(self, header: wire.PushHeader, flat: Mapping[str, memoryview]) -> None:
+        self._sequence += 1
+        header.sequence = self._sequence
+        header.id.CopyFrom(self._membership.identity)
+        self._push = Push(header, flat)
+        self._answers = Answers(len(self._shards), self._sequence)
+        if self._verdict is None:
+            self._attempt(self._send_to_all)
+
+    def _attempt(self, action: Callable[[Links], None]) -> None:
+        """Does something with the links; what fails is left to `wait`, which finds the links closed."""
+        try:
+            action(self._links or self._attach())
+        except _RETRIED as error:
+            event(_LOGGER, "link_broken", logging.DEBUG, why=error)
+
+    def _send_to_all(self, links: Links) -> None:
+        self._send_to(links, range(len(self._shards)))
+
+    def _send_to(self, links: Links, shards: Sequence[int]) -> None:
+        push = self._push
+        if push is not None and shards:
+            chunk_bytes = self._membership.chunk_bytes
+            links.send({shard: push.messages(self._images.shards[shard], chunk_bytes) for shard in shards})
+
+    def _ask(self, links: Links) -> None:
+        ask = wire.Ask(id=self._membership.identity, sequence=self._sequence)
+        links.streams[0].send(wire.PushPullRequest(ask=ask).SerializeToString())
+
+    # Waiting
+
+    def _collect(self) -> Reply:
+        """Reads until the answers are complete. Raises PsError when the links have ended."""
+        links = self._links
+        if links is None:
+            raise PeerLost("not attached")
+        reply = None
+        while reply is None:
+            shard = self._answers.lagging()
+            images = self._images.shards[shard]
+            reply = self._answers.add(shard, links.read(shard, images.values, images.destinations))
+        return reply
+
+    # Links
+
+    def _recover(self, error: PsError) -> None:
+        """Makes all links again, sends the push where it is not held, and asks; or raises, or sets the verdict."""
+        lived = time.monotonic() - self._links.opened if self._links else 0.0
+        self._breaks = 1 if lived > _SHORT_LIFE else self._breaks + 1
+        deadline = time.monotonic() + self._timeout
+        event(_LOGGER, "link_broken", why=error)
+        while not self._over(error, deadline):
+            try:
+                self._resume(max(deadline - time.monotonic(), _PAUSE))
+            except PsError as again:
+                error = again
+                time.sleep(_PAUSE)
+            else:
+                event(_LOGGER, "link_restored", seconds=time.monotonic() - deadline + self._timeout)
+                return
+
+    def _over(self, error: PsError, deadline: float) -> bool:
+        """Returns whether there is a verdict. Raises the error if it must not or cannot be tried again.
+
+        The lead is asked before that: a shard that is gone after the job's end is no error.
+        """
+        retried = isinstance(error, _RETRIED) and self._breaks <= _MAX_BREAKS
+        if self._verdict is not None or (retried and time.monotonic() < deadline):
+            return self._verdict is not None
+        if self._links is not None:
+            self._links.close()
+        if not self._lead_says_done():
+            raise error
+        return True
+
+    def _lead_says_done(self) -> bool:
+        with suppress(PsError):
+            self.beat(self._heartbeat.ask(_GRACE))
+        return self._verdict is not None
+
+    def _resume(self, timeout: float) -> None:
+        self._answers.restart()
+        links = self._attach(timeout)
+        self._ask(links)
+
+    def _attach(self, timeout: float | None = None) -> Links:
+        """Attaches to every shard; sends the push to those that do not hold it whole."""
+        if self._links is not None:
+            self._links.close()
+        links = self._links = Links(self._shards)
+        if self._verdict is not None:  # it came while the links were made, and could not close them
+            links.close()
+        job = self.job if self.opener and self._released is None else None
+        attached = links.attach(self._membership.identity, job, self._timeout if timeout is None else timeout)
+        self._check_boots([one.boot for one in attached])
+        if timeout is not None:
+            self._send_to(links, [i for i, one in enumerate(attached) if one.whole_sequence < self._sequence])
+        return links
+
+    def _check_boots(self, boots: list[int]) -> None:
+        for number, (old, new) in enumerate(zip(self._boots, boots, strict=False)):
+            if old != new:
+                raise LostState(f"shard {number} ({self._shards[number].address}) restarted and lost its state")
+        self._boots = boots
+
+    # What the heartbeat's thread tells
+
+    def beat(self, response: wire.HeartbeatResponse) -> None:
+        """Takes what the lead answered. An answer of the end that is under way comes first."""
+        self._heard(response.global_step)
+        self.evaluator = response.evaluator
+        if response.done:
+            ended = Reply(
+                done=True,
+                global_step=response.global_step,
+                exit_code=response.exit_code,
+                reason=response.reason,
+            )
+            self._decide(ended, _GRACE)
+
+    def lost(self, error: PsError) -> None:
+        """Ends the session: the lead is gone, or does not know this worker any more."""
+        self._decide(error, 0.0)
+
+    def _heard(self, global_step: int) -> None:
+        with self._lock:
+            self.global_step = max(self.global_step, global_step)
+
+    def _decide(self, verdict: Reply | PsError, grace: float) -> None:
+        """Ends every wait, now or after the links have had `grace` seconds to end by themselves."""
+        deadline = time.monotonic() + grace
+        links = self._links
+        while links is not None and not links.closed and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with self._lock:
+            self._verdict = self._verdict or verdict
+        if self._links is not None:
+            self._links.close()
+
+    def _ended(self, verdict: Reply | PsError) -> Reply:
+        if isinstance(verdict, PsError):
+            raise verdict
+        return verdict

@@ -1,0 +1,99 @@
+"""Calls to one shard: the only user of the generated stubs. Failures are classes of `shared.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import grpc
+
+from grpc_ps.client.channel import open_channel
+from grpc_ps.client.shared.codec import ChunkView, detach_chunk
+from grpc_ps.client.shared.errors import Corrupt, from_rpc_error
+from grpc_ps.client.stream import TrainingStream
+from grpc_ps.protos import control_pb2, control_pb2_grpc
+from grpc_ps.protos import parameter_server_pb2 as wire
+from grpc_ps.protos import parameter_server_pb2_grpc as wire_grpc
+
+Response = TypeVar("Response")
+
+_SERVICE = "/grpc_ps.v1.ParameterServer"
+# Seconds for calls that never block on the other side.
+CALL_SECONDS = 10.0
+
+
+class ShardClient:
+    """One shard and the connection to it. Thread-safe, as gRPC's channels are."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = open_channel(address)
+        self._workers: Any = wire_grpc.ParameterServerStub(self.channel)
+        self._control: Any = control_pb2_grpc.ControlStub(self.channel)
+        # Messages with chunks travel as bytes: `shared.codec` copies them less often than protobuf would.
+        self._push_pull = self.channel.stream_stream(f"{_SERVICE}/PushPull", None, None)
+        self._pull = self.channel.unary_stream(f"{_SERVICE}/Pull", None, None)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, self.address) from error
+
+    def _call(self, method: Any, request: object, response: type[Response], timeout: float = CALL_SECONDS) -> Response:
+        with self._errors():
+            answer = method(request, timeout=timeout)
+        assert isinstance(answer, response)
+        return answer
+
+    def join(self, request: wire.JoinRequest) -> wire.JoinResponse:
+        """Asks to become a member; the shard may hold the call for the request's `wait_ms`."""
+        return self._call(self._workers.Join, request, wire.JoinResponse, CALL_SECONDS + request.wait_ms / 1000)
+
+    def heartbeat(self, request: wire.HeartbeatRequest, timeout: float = CALL_SECONDS) -> wire.HeartbeatResponse:
+        """Keeps the lease."""
+        return self._call(self._workers.Heartbeat, request, wire.HeartbeatResponse, timeout)
+
+    def leave(self, request: wire.LeaveRequest, timeout: float = CALL_SECONDS) -> None:
+        """Gives the place back."""
+        self._call(self._workers.Leave, request, wire.LeaveResponse, timeout)
+
+    def status(self, timeout: float = CALL_SECONDS) -> control_pb2.StatusResponse:
+        """Asks the lead for the state of the cluster."""
+        return self._call(self._control.Status, control_pb2.StatusRequest(), control_pb2.StatusResponse, timeout)
+
+    def stop_job(self, timeout: float = CALL_SECONDS) -> int:
+        """Ends the job. Returns its last global step."""
+        request = control_pb2.StopJobRequest()
+        return self._call(self._control.StopJob, request, control_pb2.StopJobResponse, timeout).global_step
+
+    def open_stream(self, on_end: Callable[[], None]) -> TrainingStream:
+        """Opens a training stream. It has no deadline of its own: whoever waits on it has to close it."""
+        # A shard that is on its way back is waited for; `attach` is told for how long.
+        return TrainingStream(lambda requests: self._push_pull(requests, wait_for_ready=True), self.address, on_end)
+
+    def pull(self, snapshot: int, timeout: float) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
+        """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once."""
+        call = self._pull(wire.PullRequest(snapshot=snapshot).SerializeToString(), timeout=timeout)
+        return self._pulled(call)
+
+    def _pulled(self, call: Any) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
+        try:
+            with self._errors():
+                for data in call:
+                    yield _decode(data, self.address)
+        finally:
+            call.cancel()
+
+    def close(self) -> None:
+        """Closes the connection; calls under way end."""
+        self.channel.close()
+
+
+def _decode(data: bytes, address: str) -> tuple[wire.PullResponse, ChunkView | None]:
+    try:
+        return detach_chunk(wire.PullResponse, data)
+    except ValueError as error:
+        raise Corrupt(f"{address}: {error}") from error

@@ -1,0 +1,161 @@
+"""One training stream to one shard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import grpc
+
+from grpc_ps.client.shared.codec import ChunkView, detach_chunk
+from grpc_ps.client.shared.errors import Corrupt, PeerLost, PeerUnreachable, PsError, from_rpc_error
+from grpc_ps.client.shared.image import Bytes, Layout, scatter
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+# Messages encoded ahead of gRPC: enough to keep it busy, and at 1 MiB each no burden.
+WINDOW = 8
+
+
+class Stream(Protocol):
+    """What a session needs of a training stream."""
+
+    address: str
+
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
+        """Opens the stream."""
+
+    def send(self, message: bytes) -> None:
+        """Sends one message."""
+
+    def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+        """Reads the next answer."""
+
+    def failure(self) -> PsError | None:
+        """Says why the stream ended."""
+
+    def close(self) -> None:
+        """Ends the stream."""
+
+
+class TrainingStream:
+    """A bidirectional call: one thread writes and reads; `close` may come from any other and wakes it.
+
+    Args:
+        start: starts the call with its requests.
+        address: the shard's, for people.
+        on_end: called once, from any thread, when the call has ended for whatever reason.
+    """
+
+    def __init__(self, start: Callable[[Iterator[bytes]], Any], address: str, on_end: Callable[[], None]) -> None:
+        self.address = address
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(WINDOW):
+            self._room.put(None)
+        self._on_end = on_end
+        self._ended = False
+        self._closed = False
+        self._expired: PsError | None = None
+        self._call = start(self._requests())
+        if not self._call.add_callback(self._end):
+            self._end()
+
+    def _requests(self) -> Iterator[bytes]:
+        """Runs in gRPC's thread, which asks for the next message when it has sent the one before."""
+        while (message := self._outbox.get()) is not None:
+            yield message
+            self._room.put(None)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._outbox.put(None)
+        self._room.put(None)
+        self._on_end()
+
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
+        """Sends `attach` and waits for the shard's word at most `timeout` seconds; then the stream is closed."""
+        self.send(wire.PushPullRequest(attach=wire.Attach(id=identity, job=job)).SerializeToString())
+        watchdog = threading.Timer(timeout, self._expire, (timeout,))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            response, _ = self._read()
+        finally:
+            watchdog.cancel()
+        if not response.HasField("attached"):
+            raise Corrupt(f"{self.address}: the stream began without `attached`")
+        return response.attached
+
+    def _expire(self, timeout: float) -> None:
+        self._expired = PeerUnreachable(f"{self.address}: no answer within {timeout:.1f} s")
+        self._call.cancel()
+
+    def send(self, message: bytes) -> None:
+        """Queues a message; waits while the window is full. Raises PsError if the stream has ended."""
+        self._room.get()
+        if self._ended:
+            self._room.put(None)
+            raise self._error()
+        self._outbox.put(message)
+
+    def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+        """Waits for the next answer, writing its release chunk by chunk into the destinations.
+
+        `layout` is the image of values on this shard, with one destination per block. After an error the destinations
+        may be half written. Raises PsError when the stream ends and Corrupt for bytes that are not what they should be.
+        """
+        response, chunk = self._read()
+        if not response.HasField("answer"):
+            raise Corrupt(f"{self.address}: a message of an answer before its `answer`")
+        answer = response.answer
+        total = answer.release.total_bytes if answer.HasField("release") else 0
+        if total != layout.total_bytes and answer.HasField("release"):
+            raise Corrupt(f"{self.address}: the release has {total} bytes instead of {layout.total_bytes}")
+        received = self._take(chunk, 0, layout, destinations)
+        while not response.end:
+            response, chunk = self._read()
+            received = self._take(chunk, received, layout, destinations)
+        if received != total:
+            raise Corrupt(f"{self.address}: the answer has {received} of {total} bytes")
+        return answer
+
+    def _take(self, chunk: ChunkView | None, expected: int, layout: Layout, destinations: Sequence[Bytes]) -> int:
+        """Writes a chunk that begins at `expected`. Returns where the next one begins."""
+        if chunk is None:
+            return expected
+        end = expected + len(chunk.data)
+        if chunk.offset != expected or end > layout.total_bytes or not chunk.check():
+            raise Corrupt(f"{self.address}: the chunk at byte {chunk.offset} is damaged or out of order")
+        scatter(layout, expected, chunk.data, destinations)
+        return end
+
+    def _read(self) -> tuple[wire.PushPullResponse, ChunkView | None]:
+        try:
+            return detach_chunk(wire.PushPullResponse, next(self._call))
+        except StopIteration:
+            raise self._error() from None
+        except grpc.RpcError as error:
+            raise self._expired or from_rpc_error(error, self.address) from error
+        except ValueError as error:
+            raise Corrupt(f"{self.address}: {error}") from error
+
+    def _error(self) -> PsError:
+        return self.failure() or PeerLost(f"{self.address}: the stream is closed")
+
+    def failure(self) -> PsError | None:
+        """Returns why the stream ended; None while it is open and when this side closed it."""
+        if not self._ended or self._closed:
+            return None
+        if self._expired is not None:
+            return self._expired
+        if self._call.code() is grpc.StatusCode.OK:
+            return PeerLost(f"{self.address}: the shard closed the stream")
+        return from_rpc_error(self._call, self.address)
+
+    def close(self) -> None:
+        """Ends the stream, now; a thread that reads or sends gets PeerLost."""
+        self._closed = self._closed or not self._ended
+        self._call.cancel()
