@@ -1,0 +1,130 @@
+"""What a model and a data set are to the framework. Neither knows that a cluster exists.
+
+A model is any object with the attributes of `Model`; nothing has to be inherited. A data set gives examples by
+index (`Dataset`) or without end (`EndlessDataset`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:  # Models are listed, and their arguments checked, without TensorFlow.
+    import tensorflow as tf
+
+Array: TypeAlias = npt.NDArray[Any]
+Batch: TypeAlias = tuple[Array, Array]
+"""Features and labels of some examples; the first extent of both is the number of examples."""
+
+
+class DataFileError(Exception):
+    """A data file is missing, damaged or not what its name says. The text begins with its path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDefaults:
+    """What a model trains with where nobody states anything else.
+
+    `hyper` has further settings of the optimizer by their names in the job's settings, such as
+    `initial_accumulator`. `steps` are global steps.
+    """
+
+    optimizer: str
+    learning_rate: float
+    batch_size: int
+    steps: int
+    hyper: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Examples that can be taken by index.
+
+    Features of type uint8 are pixels: they stay bytes in memory and reach the model as float32 in [0, 1].
+    Every other type reaches it unchanged.
+    """
+
+    @property
+    def examples(self) -> int:
+        """Number of examples, at least one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Says what the data is: equal in every process that has the same examples in the same order."""
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """Copies of the examples at `indices`, in that order."""
+
+
+@runtime_checkable
+class EndlessDataset(Protocol):
+    """Examples drawn anew for every batch; `examples` is zero. The generator alone decides what is drawn."""
+
+    @property
+    def examples(self) -> int:
+        """Zero."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Says what is drawn."""
+
+    def draw(self, generator: np.random.Generator, count: int) -> Batch:
+        """Draws `count` examples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataBundle:
+    """The data of one job. `test` is None if nothing is set aside; `description` is shown to people."""
+
+    train: Dataset | EndlessDataset
+    test: Dataset | None
+    description: str
+
+
+DataLoader: TypeAlias = Callable[[Path | None], DataBundle]
+"""A user's own data: called with --data-dir, or None."""
+
+
+class Model(Protocol):
+    """A model to be trained.
+
+    `variables` are all the tensors that workers share; the names, without ":0", are the names on the wire and
+    must differ. Whatever `losses` assigns to one that is not trainable (batch-norm statistics) is shared too.
+    """
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def variables(self) -> Sequence[tf.Variable]:
+        """Trainable or not, in any order."""
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """See `ModelDefaults`."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Names of variables of one element whose values the progress line shows."""
+
+    @property
+    def data(self) -> str | DataLoader:
+        """The default data set: a name of `grpc_ps.models.datasets`, or the model's own loader."""
+
+    def initialize(self, seed: int) -> None:
+        """Sets every variable to its first value, which depends on the seed alone."""
+
+    def losses(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """The loss of each example, shape [batch], as in training. The framework takes the mean."""
+
+    def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """Figures of each example, shape [batch], as in use; changes nothing.
+
+        "accuracy" is 1 where the model is right. The framework takes the means.
+        """
