@@ -1,0 +1,78 @@
+"""Where TensorFlow computes and with how many threads; made before it is used for the first time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from grpc_ps.client.shared.errors import UsageError
+
+_FORM = re.compile(r"(cpu|gpu)(?::(\d{1,2}))?", re.IGNORECASE)
+
+
+def parse_device(text: str) -> str:
+    """TensorFlow's short name, as "CPU:0", of "cpu", "cpu:1" or "gpu:0".
+
+    Raises:
+        UsageError: it has another form.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--device {text}: must be cpu:N or gpu:N")
+    return f"{match[1].upper()}:{int(match[2] or 0)}"
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Hides what C++ code writes: TensorFlow tells that there is no GPU whatever its log level."""
+    saved = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(nowhere)
+        os.close(saved)
+
+
+def start_tensorflow(*, threads: int | None, device: str | None) -> None:
+    """Imports TensorFlow and starts its runtime, which takes seconds.
+
+    A stated device is kept to: what cannot run there is an error. CPUs beyond the first are logical devices that
+    share the cores.
+
+    Raises:
+        UsageError: the machine has no such device.
+    """
+    with _quiet_stderr():
+        import tensorflow as tf
+
+        if threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        if device is not None:
+            tf.config.set_soft_device_placement(False)
+            _split_cpu(device)
+        found = [f"{each.device_type}:{each.name.rpartition(':')[2]}" for each in tf.config.list_logical_devices()]
+    if device is not None and device not in found:
+        raise UsageError(f"--device {device.lower()}: not here; there are: {', '.join(found).lower()}")
+
+
+def _split_cpu(device: str) -> None:
+    import tensorflow as tf
+
+    kind, _, number = device.partition(":")
+    if kind == "CPU" and number != "0":
+        parts = [tf.config.LogicalDeviceConfiguration()] * (int(number) + 1)
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+
+
+def placed(device: str | None) -> AbstractContextManager[object]:
+    """The context in which models are made and steps traced."""
+    import tensorflow as tf
+
+    context: AbstractContextManager[object] = tf.device(f"/device:{device}") if device is not None else nullcontext()
+    return context

@@ -1,0 +1,87 @@
+"""One step: the mean loss of a batch and its gradients, as one TensorFlow function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+
+from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.models import Array, Model
+from grpc_ps.worker.data import Fed
+from grpc_ps.worker.device import placed
+from grpc_ps.worker.variables import wire_name
+
+
+def _signature(tensor: tf.Tensor) -> tf.TensorSpec:
+    # Any number of examples, so that the short batch at the end of an epoch is not traced anew.
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def _per_example(losses: tf.Tensor) -> tf.Tensor:
+    # Anything else is a slip that a mean would hide: a loss already summed, or labels broadcast against a column.
+    if losses.shape.rank != 1:
+        raise UsageError(f"the model's losses have shape {losses.shape}, expected one loss per example: [batch]")
+    return losses
+
+
+def _dense(gradient: Any, variable: tf.Variable) -> tf.Tensor:
+    """The gradient as the wire has it: dense; zeros where the loss does not depend on the variable."""
+    if gradient is None:
+        return tf.zeros(variable.shape, variable.dtype)
+    dense = tf.convert_to_tensor(gradient)
+    # numpy cannot look into a bfloat16 tensor, but into its bits.
+    return tf.bitcast(dense, tf.uint16) if dense.dtype == tf.bfloat16 else dense
+
+
+def _view(tensor: tf.Tensor, dtype: tf.DType) -> Array:
+    """The tensor's memory as an array, which keeps it alive; copied only from a GPU."""
+    array = np.asarray(memoryview(tensor))
+    return array.view(ml_dtypes.bfloat16) if dtype == tf.bfloat16 else array
+
+
+class Step:
+    """Computes gradients of the trainable variables of a model.
+
+    The loss is per example; the step takes the mean, so a gradient's weight is its number of examples. Traced at the
+    first batch, which has to have the types and shapes of all later ones but for the number of examples.
+    """
+
+    def __init__(self, model: Model, *, device: str | None = None) -> None:
+        self._model = model
+        self._device = device
+        self._trainable = [variable for variable in model.variables if variable.trainable]
+        self._names = [(wire_name(variable), variable.dtype) for variable in self._trainable]
+        self._function: Any = None
+
+    def __call__(self, batch: Fed) -> tuple[tf.Tensor, dict[str, Array]]:
+        """The mean loss, a scalar tensor, and gradients by parameter name.
+
+        The arrays are views of TensorFlow's memory; they may also share that of the batch or of the variables, so they
+        have to be used before either is overwritten.
+        """
+        if self._function is None:
+            self._function = self._trace(batch)
+        loss, gradients = self._function(batch.features, batch.labels)
+        pairs = zip(self._names, gradients, strict=True)
+        return loss, {name: _view(gradient, dtype) for (name, dtype), gradient in pairs}
+
+    def graph(self) -> tf.Graph:
+        """What was traced. Raises RuntimeError before the first step."""
+        if self._function is None:
+            raise RuntimeError("no step has been computed")
+        return self._function.get_concrete_function().graph
+
+    def _trace(self, batch: Fed) -> Any:
+        return tf.function(self._compute, input_signature=[_signature(batch.features), _signature(batch.labels)])
+
+    def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with placed(self._device):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(self._trainable)
+                loss = tf.reduce_mean(_per_example(self._model.losses(features, labels)))
+            gradients = tape.gradient(loss, self._trainable)
+            dense = [_dense(gradient, variable) for gradient, variable in zip(gradients, self._trainable, strict=True)]
+        return loss, dense

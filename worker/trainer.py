@@ -1,0 +1,89 @@
+"""The training loop: parameters and a batch number in, gradients out, until the job is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from grpc_ps.client import Reply, TrainingSession
+from grpc_ps.client.shared.errors import JobFailed, NonFinite
+from grpc_ps.models import Array, Model
+from grpc_ps.worker.data import Fed, Feed
+from grpc_ps.worker.progress import Progress
+from grpc_ps.worker.variables import Variables
+
+NON_FINITE_LIMIT = 5
+"""Refused pushes in a row after which a worker gives up: its model or data is broken."""
+
+ComputeStep = Callable[[Fed], tuple[tf.Tensor, dict[str, Array]]]
+
+
+class Trainer:
+    """Trains a model through sessions, one after the other if the worker has to join again.
+
+    Args:
+        model: the one that `step` computes with.
+        step: as `step.Step`.
+        progress: counts and prints; counts go on from session to session.
+        evaluate: called with the global step after each step while this worker is the one to evaluate.
+    """
+
+    def __init__(
+        self, model: Model, step: ComputeStep, progress: Progress, *, evaluate: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._model = model
+        self._step = step
+        self._progress = progress
+        self._evaluate = evaluate
+        self._refused = 0
+        self._loss: tf.Tensor | None = None
+
+    def train(self, session: TrainingSession, feed: Feed, *, target: int) -> None:
+        """Trains until the job is done; `target` is its last global step, zero if not known.
+
+        Raises:
+            JobFailed: the job ended for another reason than that it is done.
+            NonFinite: `NON_FINITE_LIMIT` pushes in a row were refused.
+            PsError: whatever the session raises.
+        """
+        reply = session.begin()
+        self._progress.begin(session.worker, reply.global_step, target)
+        variables = Variables(self._model.variables, session.parameters)
+        while not reply.done:
+            reply = self._one_step(session, feed, variables, reply)
+        self._progress.global_step = max(reply.global_step, self._progress.global_step)
+        self._progress.loss = None if self._loss is None else float(self._loss)
+        if reply.exit_code:
+            raise JobFailed(reply.reason, exit_code=reply.exit_code)
+
+    def _one_step(self, session: TrainingSession, feed: Feed, variables: Variables, reply: Reply) -> Reply:
+        assert reply.batch is not None, "a release has parameters and a batch number together"
+        batch = feed.take(reply.batch)
+        variables.refresh()
+        loss, gradients = self._step(batch)
+        self._loss = loss
+        gradients.update(variables.deltas())
+        session.send(gradients, batch.examples)
+        feed.prepare(reply.hint)
+        reply = session.wait()
+        if self._progress.step(reply.global_step, reply.outcome, batch.examples):
+            self._progress.show(loss, self._shown(session.parameters))
+        self._account(session, reply)
+        return reply
+
+    def _account(self, session: TrainingSession, reply: Reply) -> None:
+        progress = self._progress
+        session.note(progress.local_steps, progress.loss)
+        if session.evaluator:
+            self._evaluate(reply.global_step)
+        self._refused = self._refused + 1 if reply.outcome == "NON_FINITE" else 0
+        if self._refused >= NON_FINITE_LIMIT:
+            where = f"parameter {reply.parameter!r}" if reply.parameter else "the gradients"
+            raise NonFinite(
+                f"{self._refused} pushes in a row had NaN or infinity in {where} at global step {reply.global_step}:"
+                " lower --learning-rate, or check the data"
+            )
+
+    def _shown(self, parameters: Mapping[str, Array]) -> dict[str, float]:
+        return {name: float(parameters[name].reshape(-1)[0]) for name in self._model.shown}
