@@ -1,0 +1,288 @@
+"""The client against real shards: joining, steps over several shards, broken links, reading."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import pytest
+from flaky_link import FlakyLink
+from local_cluster import LocalCluster
+
+from grpc_ps.client import PSClient, Reply, TrainingSession
+from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
+from grpc_ps.client.shared.errors import Mismatch, NotLead, NotOpen, PeerUnreachable, PsError, UsageError
+from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.psserver.lead.job import Limits
+
+LR = 2.0**-10
+EXACT = {"optimizer": "sgd", "learning_rate": LR, "batch_size": 1}
+SMALL = [ParameterSpec(name="w", shape=(784, 10), dtype="float32"), ParameterSpec(name="b", shape=(), dtype="float32")]
+# Several chunks of 64 KiB on each of two shards.
+LARGE = [ParameterSpec(name="w", shape=(500, 1000), dtype="float32")]
+
+
+class FirstOfTwo(LocalCluster):
+    """Shard 0 of two; the other one never comes."""
+
+    def __enter__(self) -> LocalCluster:
+        self._thread.start()
+        self.call(self._start(0))
+        return self
+
+
+def zeros(specs: list[ParameterSpec]) -> dict[str, np.ndarray]:
+    return {spec.name: np.zeros(spec.shape, numpy_dtype(spec.dtype)) for spec in specs}
+
+
+def ones(specs: list[ParameterSpec]) -> dict[str, np.ndarray]:
+    return {spec.name: np.ones(spec.shape, numpy_dtype(spec.dtype)) for spec in specs}
+
+
+def begin(client: PSClient, specs: list[ParameterSpec]) -> tuple[TrainingSession, Reply]:
+    """Joins, opens with zeros if it is the first, and returns the first release."""
+    session = client.join("test", specs)
+    if session.opener:
+        session.open(zeros(specs))
+    return session, session.begin()
+
+
+def check_one_step(session: TrainingSession, step: int) -> None:
+    """With ones as gradients every element is -step * LR: a mixture of steps would show."""
+    for array in session.parameters.values():
+        assert np.array_equal(np.unique(array), [np.float32(-step * LR)])
+
+
+@contextmanager
+def linked(presets: dict[str, object], **config: int) -> Iterator[tuple[str, list[FlakyLink]]]:
+    """Starts two shards with a link before each that can be cut."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster(2, presets=presets, **config))
+        links = [stack.enter_context(FlakyLink(server.address)) for server in cluster.servers]
+        yield ",".join(link.address for link in links), links
+
+
+def free_port() -> tuple[socket.socket, str]:
+    """A port that nobody listens on, kept so that nobody else takes it."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    return holder, f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("shards", "chunk_bytes"), [(1, 1 << 20), (2, 1 << 12), (5, 64)])
+def test_steps_are_exact_whatever_the_shards(shards: int, chunk_bytes: int) -> None:
+    with LocalCluster(shards, presets={**EXACT, "steps": 20}, chunk_bytes=chunk_bytes) as cluster:
+        with PSClient(cluster.addresses, timeout=20) as client:
+            session, reply = begin(client, SMALL)
+            for step in range(20):
+                assert (reply.global_step, reply.batch, reply.done) == (step, step, False)
+                check_one_step(session, step)
+                reply = client.push(ones(SMALL))
+                assert (reply.outcome, reply.staleness, reply.repeated) == ("APPLIED", 0, False)
+            assert (reply.done, reply.exit_code, reply.global_step, reply.batch) == (True, 0, 20, None)
+            pulled = client.pull()
+            assert pulled.global_step == 20
+            assert pulled.values["b"] == -20 * LR
+        cluster.wait_ended()
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+def test_b17_values_are_read_as_they_were_sent(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((), (0,), (1,), (4, 2), (2, 0, 3), (3, 1, 5))
+    specs = [ParameterSpec(name=f"w{shape}", shape=shape, dtype=dtype, trainable=False) for shape in shapes]
+    values = {spec.name: np.asarray(rng.integers(0, 2, spec.shape)).astype(numpy_dtype(dtype)) for spec in specs}
+    with LocalCluster(2, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=5) as client:
+        session = client.join("test", specs)
+        session.open(values)
+        assert session.begin().batch == 0
+        for received in (session.parameters, client.pull().values):
+            for name, value in values.items():
+                array = received[name]
+                assert (array.dtype, array.shape, array.tobytes()) == (value.dtype, value.shape, value.tobytes())
+
+
+def test_some_parameters_can_be_read() -> None:
+    with LocalCluster(2, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as client:
+        with pytest.raises(NotOpen):
+            client.pull()
+        begin(client, SMALL)
+        assert client.push(ones(SMALL)).outcome == "APPLIED"
+        pulled = client.pull(["b"])
+        assert (pulled.global_step, pulled.values) == (1, {"b": -LR})
+        with pytest.raises(UsageError, match="no such parameter: v, x"):
+            client.pull(["x", "b", "v"])
+
+
+def test_status_tells_of_shards_and_workers() -> None:
+    with LocalCluster(2, presets={**EXACT, "steps": 3}) as cluster, PSClient(cluster.addresses, timeout=20) as client:
+        assert client.status().phase == "empty"
+        session, _ = begin(client, SMALL)
+        session.note(7, 0.25)
+        client.push(ones(SMALL))
+        now = client.status()
+        assert (now.phase, now.model, now.global_step, now.opened) == ("running", "test", 1, 1)
+        assert (now.settings["steps"], now.settings["optimizer"]) == (3, "sgd")
+        assert [(shard.shard, shard.address, shard.connected) for shard in now.shards] == [
+            (number, server.address, True) for number, server in enumerate(cluster.servers)
+        ]
+        assert sum(shard.value_bytes for shard in now.shards) == 4 * 7841
+        (worker,) = now.workers
+        assert (worker.worker, worker.applied, worker.batch) == (0, 1, 1)
+        assert now.to_dict()["workers"][0]["name"] == worker.name
+
+
+def test_watch_ends_with_the_job() -> None:
+    with LocalCluster(1, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as client:
+        begin(client, SMALL)
+        states = []
+        for now in client.watch(0.01):
+            states.append(now.phase)
+            if len(states) == 1:
+                assert client.stop() == 0
+        assert (states[0], states[-1]) == ("running", "stopped")
+
+
+def test_stop_ends_a_wait() -> None:
+    with LocalCluster(2, presets={**EXACT, "mode": "sync", "workers": 2}) as cluster:
+        replies: list[Reply] = []
+        waiting = threading.Event()
+
+        def work() -> None:
+            with PSClient(cluster.addresses, timeout=20) as client:
+                session = client.join("test", SMALL)
+                session.open(zeros(SMALL))
+                waiting.set()
+                replies.append(session.begin())
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        assert waiting.wait(20)
+        with PSClient(cluster.addresses) as client:
+            while client.status().phase != "running":
+                time.sleep(0.01)
+            client.stop()
+        worker.join(20)
+        assert [(reply.done, reply.exit_code) for reply in replies] == [(True, 0)]
+        cluster.wait_ended()
+
+
+def test_b02_exactly_the_unreachable_are_named() -> None:
+    holder, nobody = free_port()
+    unreachable = pytest.raises(PeerUnreachable, match=rf"^cannot reach {nobody} \(waited 1 s\)$")
+    with holder, PSClient(nobody, timeout=1) as client, unreachable:
+        client.join("test", SMALL)
+    holder, nobody = free_port()
+    unreachable = pytest.raises(PeerUnreachable, match=rf"^cannot reach {nobody} \(waited 1 s\)$")
+    with holder, FirstOfTwo(2) as cluster, PSClient(f"{cluster.addresses},{nobody}", timeout=1) as client, unreachable:
+        client.join("test", SMALL)
+
+
+def test_b01_late_server_is_joined() -> None:
+    holder, address = free_port()
+    holder.close()
+    replies: list[Reply] = []
+
+    def work() -> None:
+        with PSClient(address, timeout=30) as client:
+            replies.append(begin(client, SMALL)[1])
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(0.5)
+    with LocalCluster(1, presets=EXACT, port=int(address.rpartition(":")[2])):
+        worker.join(30)
+    assert [reply.batch for reply in replies] == [0]
+
+
+def test_b05_waiting_for_a_slow_opener_is_no_failure_to_connect() -> None:
+    with LocalCluster(1, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as first:
+        opener = first.join("test", SMALL)
+        assert opener.opener
+        replies: list[Reply | PsError] = []
+
+        def work() -> None:
+            with PSClient(cluster.addresses, timeout=0.5) as second:
+                replies.append(begin(second, SMALL)[1])
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(2)
+        assert worker.is_alive()
+        opener.open(zeros(SMALL))
+        assert opener.begin().batch == 0
+        worker.join(20)
+        assert [reply.batch for reply in replies if isinstance(reply, Reply)] == [1]
+
+
+def test_b14_other_model_is_refused_with_both_shapes() -> None:
+    with LocalCluster(1, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as client:
+        begin(client, SMALL)
+        other = [ParameterSpec(name="w", shape=(784, 20), dtype="float32"), SMALL[1]]
+        with PSClient(cluster.addresses, timeout=20) as newcomer, pytest.raises(Mismatch) as caught:
+            newcomer.join("test", other)
+        assert all(text in str(caught.value) for text in ("w", "784, 10", "784, 20"))
+
+
+def test_wrong_order_of_shards_is_refused() -> None:
+    with LocalCluster(2, presets=EXACT) as cluster:
+        wrong = ",".join(reversed(cluster.addresses.split(",")))
+        with PSClient(wrong, timeout=5) as client, pytest.raises(NotLead):
+            client.join("test", SMALL)
+
+
+def test_place_is_free_after_leaving() -> None:
+    with LocalCluster(1, presets={**EXACT, "max_workers": 1}) as cluster:
+        with PSClient(cluster.addresses, timeout=20) as client:
+            begin(client, SMALL)
+        with PSClient(cluster.addresses, timeout=20) as client:
+            session, reply = begin(client, SMALL)
+            assert (session.worker, session.opener, reply.batch) == (0, False, 0)
+            assert session.incarnation == 2
+
+
+@pytest.mark.parametrize("to_client", [True, False], ids=["release", "push"])
+@pytest.mark.parametrize("shard", [0, 1])
+def test_link_that_breaks_in_mid_step_loses_and_repeats_nothing(shard: int, to_client: bool) -> None:
+    """Cut at another byte of the exchange in each step: in a push, in a release, between them."""
+    steps = 12
+    presets = {**EXACT, "steps": steps}
+    with linked(presets, chunk_bytes=1 << 16) as (addresses, links), PSClient(addresses, timeout=20) as client:
+        session, reply = begin(client, LARGE)
+        for step in range(steps):
+            check_one_step(session, step)
+            links[shard].cut_after(1 + step * 90_000, to_client=to_client)
+            reply = client.push(ones(LARGE))
+            assert (reply.outcome, reply.global_step) == ("APPLIED", step + 1)
+        assert reply.done
+        assert links[shard].cuts >= steps - 2
+        pulled = client.pull()
+        assert np.array_equal(np.unique(pulled.values["w"]), [np.float32(-steps * LR)])
+
+
+def test_all_links_that_break_between_steps_are_mended() -> None:
+    with linked({**EXACT, "steps": 4}) as (addresses, links), PSClient(addresses, timeout=20) as client:
+        session, reply = begin(client, SMALL)
+        for step in range(4):
+            check_one_step(session, step)
+            for link in links:
+                link.cut()
+            reply = client.push(ones(SMALL))
+            assert (reply.outcome, reply.global_step) == ("APPLIED", step + 1)
+        assert reply.done
+
+
+def test_lead_that_is_gone_is_not_waited_for_without_end() -> None:
+    limits = Limits(lease=0.4)
+    with ExitStack() as stack:
+        client = stack.enter_context(PSClient("127.0.0.1:1", timeout=1))
+        with LocalCluster(1, presets=EXACT, limits=limits) as cluster:
+            client = stack.enter_context(PSClient(cluster.addresses, timeout=1))
+            begin(client, SMALL)
+        with pytest.raises(PsError) as caught:
+            client.push(ones(SMALL))
+        assert caught.value.exit_code == 4

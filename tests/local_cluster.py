@@ -1,0 +1,93 @@
+"""A cluster in this process: real gRPC servers on real sockets, on one event loop in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from grpc_ps.psserver.config import ShardConfig
+from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.server import ShardServer
+
+T = TypeVar("T")
+DEADLINE = 30.0
+
+
+class LocalCluster:
+    """Shards 0 to `shards` - 1 on loopback, for as long as the `with` lasts.
+
+    Attributes:
+        servers: the shards; their state may be looked at, with `call` for what must run on the loop.
+        ended: for each shard the future of its `run`.
+    """
+
+    def __init__(
+        self,
+        shards: int = 1,
+        *,
+        presets: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        **config: Any,
+    ) -> None:
+        self._shards = shards
+        self._presets = presets or {}
+        self._limits = limits or Limits()
+        self._config = config
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="local-cluster", daemon=True)
+        self.servers: list[ShardServer] = []
+        self.ended: list[asyncio.Future[None]] = []
+
+    @property
+    def addresses(self) -> str:
+        """The list of shards as `--ps` takes it."""
+        return ",".join(server.address for server in self.servers)
+
+    def call(self, work: Coroutine[Any, Any, T], seconds: float = DEADLINE) -> T:
+        """Runs a coroutine on the cluster's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def __enter__(self) -> LocalCluster:
+        self._thread.start()
+        for shard in range(self._shards):
+            self.call(self._start(shard))
+        return self
+
+    async def _start(self, shard: int) -> None:
+        server = ShardServer(
+            ShardConfig(
+                shard=shard,
+                shards=self._shards,
+                lead=self.servers[0].address if shard else "",
+                presets={} if shard else self._presets,
+                limits=self._limits,
+                **self._config,
+            )
+        )
+        await server.start()
+        self.servers.append(server)
+        self.ended.append(asyncio.ensure_future(server.run()))
+
+    def wait_ended(self, seconds: float = DEADLINE) -> list[BaseException | None]:
+        """Waits until every shard has ended by itself; returns what each ended with."""
+
+        async def gather() -> list[Any]:
+            return await asyncio.wait_for(asyncio.gather(*self.ended, return_exceptions=True), seconds)
+
+        return self.call(gather(), seconds + 5)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for future in self.ended:
+            future.cancel()
+        await asyncio.wait_for(asyncio.gather(*self.ended, return_exceptions=True), DEADLINE)

@@ -1,0 +1,127 @@
+"""Every error crosses the wire as itself, and a command ends with its line and its exit code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from concurrent import futures
+
+import click
+import grpc
+import pytest
+
+from grpc_ps.client.shared import errors
+from grpc_ps.client.shared.errors import JobFailed, PsError, error_classes, from_rpc_error, run_main, trailing_metadata
+
+
+class FakeRpcError(grpc.RpcError):
+    """What a failed call raises: status, details and trailing metadata."""
+
+    def __init__(self, code: grpc.StatusCode, details: str | None, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        self._parts = (code, details, metadata)
+
+    def code(self) -> grpc.StatusCode:
+        return self._parts[0]
+
+    def details(self) -> str | None:
+        return self._parts[1]
+
+    def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._parts[2]
+
+
+@pytest.mark.parametrize("cls", error_classes().values(), ids=lambda cls: cls.__name__)
+def test_every_class_round_trips(cls: type[PsError]) -> None:
+    error = cls("shard 1: expected (3, 2), got (2, 3)")
+    received = from_rpc_error(FakeRpcError(error.status, str(error), trailing_metadata(error)), "127.0.0.1:2222")
+    assert type(received) is cls
+    assert str(received) == str(error)
+    assert (received.exit_code, received.address) == (cls.exit_code, "127.0.0.1:2222")
+
+
+def test_exit_code_of_a_failed_job_crosses_the_wire() -> None:
+    error = JobFailed("parameter w is not finite", exit_code=5)
+    received = from_rpc_error(FakeRpcError(error.status, str(error), trailing_metadata(error)), "a:1")
+    assert (type(received), received.exit_code) == (JobFailed, 5)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    listed = dict(re.findall(r"^      (\w+) +(\d)  ", errors.__doc__ or "", re.MULTILINE))
+    assert listed == {cls.__name__: str(cls.exit_code) for cls in error_classes().values()}
+    assert len({cls.reason for cls in error_classes().values()}) == len(error_classes()) == len(listed)
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.PeerUnreachable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.PeerLost),
+        (grpc.StatusCode.CANCELLED, errors.PeerLost),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.Mismatch),
+        (grpc.StatusCode.UNKNOWN, errors.JobFailed),
+    ],
+)
+def test_status_without_reason_names_the_address(code: grpc.StatusCode, cls: type[PsError]) -> None:
+    received = from_rpc_error(FakeRpcError(code, None), "10.0.0.1:2222")
+    assert type(received) is cls
+    assert str(received).startswith(f"10.0.0.1:2222: {code.name}")
+
+
+def test_refusal_of_a_real_server_is_its_class() -> None:
+    def refuse(_: bytes, context: grpc.ServicerContext) -> bytes:
+        error = errors.Mismatch("steps: job has 20, worker states 30 - ürgh")
+        context.set_trailing_metadata(trailing_metadata(error))
+        context.abort(error.status, str(error))
+        return b""
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    handler = grpc.method_handlers_generic_handler("S", {"M": grpc.unary_unary_rpc_method_handler(refuse)})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}", (("grpc.enable_http_proxy", 0),)) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/S/M")(b"", timeout=10)
+        received = from_rpc_error(caught.value, "here")
+    server.stop(None)
+    assert type(received) is errors.Mismatch
+    assert str(received) == "steps: job has 20, worker states 30 - ürgh"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (errors.UsageError("--ps 'a' (item 1): no port"), 2, "worker: error: --ps 'a' (item 1): no port\n"),
+        (errors.DataError("train.gz:\n  truncated"), 3, "worker: error: train.gz: truncated\n"),
+        (JobFailed("w is not finite", exit_code=5), 5, "worker: error: w is not finite\n"),
+        (click.UsageError("--lr nan: no"), 2, "worker: error: --lr nan: no\n"),
+        (click.exceptions.Exit(0), 0, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (RuntimeError("boom"), 1, "worker: error: unexpected RuntimeError: boom\n"),
+    ],
+)
+def test_command_ends_with_one_line(
+    raised: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def main() -> int:
+        raise raised
+
+    with pytest.raises(SystemExit) as ended:
+        run_main(main, "worker")
+    assert ended.value.code == code
+    assert capsys.readouterr().err == line
+    assert ("Traceback" in caplog.text) == (type(raised) is RuntimeError)
+
+
+def test_command_ends_with_what_main_returns() -> None:
+    for returned, code in ((None, 0), (0, 0), (4, 4)):
+        with pytest.raises(SystemExit) as ended:
+            run_main(lambda returned=returned: returned, "psctl")
+        assert ended.value.code == code
+
+
+def test_program_name_is_the_default_prefix() -> None:
+    text = "from grpc_ps.client.shared import errors\ndef f(): raise errors.Full('no place')\nerrors.run_main(f)"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (4, "-c: error: no place\n")

@@ -1,0 +1,93 @@
+"""Heartbeats: what the lead says is passed on, and silence is borne for a time only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from grpc_ps.client.heartbeat import Heartbeat
+from grpc_ps.client.shared.errors import Fenced, PeerLost, PeerUnreachable, PsError
+from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+IDENTITY = job_pb2.Identity(run=1, worker=2, incarnation=3)
+
+
+class Lead:
+    """Answers what a test says; `reply` gets the number of the call, from one."""
+
+    address = "lead:1"
+
+    def __init__(self, reply: Callable[[int], wire.HeartbeatResponse]) -> None:
+        self.reply = reply
+        self.requests: list[wire.HeartbeatRequest] = []
+
+    def heartbeat(self, request: wire.HeartbeatRequest, timeout: float) -> wire.HeartbeatResponse:
+        self.requests.append(request)
+        return self.reply(len(self.requests))
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.beats: list[wire.HeartbeatResponse] = []
+        self.error: PsError | None = None
+        self.ended = threading.Event()
+
+    def beat(self, response: wire.HeartbeatResponse) -> None:
+        self.beats.append(response)
+        if response.done:
+            self.ended.set()
+
+    def lost(self, error: PsError) -> None:
+        self.error = error
+        self.ended.set()
+
+
+def run(lead: Lead, lost_timeout: float = 5.0) -> Listener:
+    listener = Listener()
+    heartbeat = Heartbeat(lead, IDENTITY, listener, lease=0.04, lost_timeout=lost_timeout)
+    heartbeat.note(11, 0.5)
+    heartbeat.start()
+    assert listener.ended.wait(20)
+    heartbeat.stop()
+    return listener
+
+
+def test_beats_until_the_job_is_done_and_reports() -> None:
+    lead = Lead(lambda call: wire.HeartbeatResponse(global_step=call, done=call == 3, exit_code=4))
+    listener = run(lead)
+    assert [beat.global_step for beat in listener.beats] == [1, 2, 3]
+    assert lead.requests == [wire.HeartbeatRequest(id=IDENTITY, local_step=11, loss=0.5)] * 3
+
+
+def test_short_silence_is_borne() -> None:
+    def reply(call: int) -> wire.HeartbeatResponse:
+        if call < 4:
+            raise PeerUnreachable("lead:1: refused")
+        return wire.HeartbeatResponse(done=True)
+
+    listener = run(Lead(reply))
+    assert listener.error is None
+    assert len(listener.beats) == 1
+
+
+@pytest.mark.parametrize("error", [PeerUnreachable("refused"), PeerLost("no answer")])
+def test_long_silence_is_the_end(error: PsError) -> None:
+    def reply(call: int) -> wire.HeartbeatResponse:
+        raise error
+
+    listener = run(Lead(reply), lost_timeout=0.1)
+    assert type(listener.error) is PeerLost
+    assert str(listener.error).startswith("lead:1: shard 0 has not answered for 0.1 s")
+
+
+def test_refusal_is_the_end_at_once() -> None:
+    def reply(call: int) -> wire.HeartbeatResponse:
+        raise Fenced("worker 2 is no member any more")
+
+    lead = Lead(reply)
+    listener = run(lead)
+    assert type(listener.error) is Fenced
+    assert len(lead.requests) == 1

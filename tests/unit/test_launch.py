@@ -1,0 +1,238 @@
+"""The launcher, with small scripts in the place of shards and workers."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from grpc_ps.client import cluster_file
+from grpc_ps.client.launch import LaunchPlan, launch
+from grpc_ps.client.processes import Exited, Line
+from grpc_ps.client.shared.errors import UsageError
+
+FLAGS = """
+import argparse, signal, socket, sys
+parser = argparse.ArgumentParser()
+for name in ("shard", "shards", "port", "workers", "index"):
+    parser.add_argument("--" + name, type=int)
+for name in ("lead", "ps"):
+    parser.add_argument("--" + name)
+parser.add_argument("--json", action="store_true")
+flags = parser.parse_args()
+"""
+# Serves until as many workers as it is told have come and gone.
+SHARD = (
+    FLAGS
+    + """
+server = socket.create_server(("127.0.0.1", flags.port))
+print("some line", flags.lead)
+print(f"READY shard={flags.shard} address=127.0.0.1:{server.getsockname()[1]}", flush=True)
+for peer in [server.accept()[0] for _ in range(flags.workers)]:
+    peer.recv(1)
+"""
+)
+JOINED = (
+    FLAGS
+    + """
+import json
+peers = []
+for address in flags.ps.split(","):
+    host, port = address.split(":")
+    peers.append(socket.create_connection((host, int(port))))
+print("joined", file=sys.stderr, flush=True)
+"""
+)
+WORKER = (
+    JOINED
+    + """
+print(json.dumps({"worker": flags.index, "global_step": 100 + flags.index, "accuracy": 0.5 if flags.index else None}))
+"""
+)
+HANGING = (
+    JOINED
+    + """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("hanging", flush=True)
+while True:
+    signal.pause()
+"""
+)
+PATIENT = JOINED + "print('patient', flush=True); signal.pause()"
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def make(*, shard=SHARD, worker=WORKER, shards=1, workers=1, **more):
+        shard_command = [sys.executable, "-c", shard, "--workers", str(workers)]
+        return LaunchPlan(
+            shards=shards,
+            workers=workers,
+            shard_command=shard_command,
+            worker_command=[sys.executable, "-c", worker],
+            log_dir=tmp_path,
+            **{"ready_timeout": 30.0, "drain_timeout": 30.0, "grace": 30.0, **more},
+        )
+
+    return make
+
+
+class Seen:
+    """Keeps what a launcher shows, and acts on a line."""
+
+    def __init__(self, text="", act=None):
+        self.events = []
+        self.addresses = None
+        self._text, self._act = text, act
+
+    def observe(self, event):
+        self.events.append(event)
+        if self._act and isinstance(event, Line) and event.text == self._text:
+            self._act(event.child)
+
+    def started(self, addresses):
+        self.addresses = addresses
+
+    def lines(self, name):
+        return [event.text for event in self.events if isinstance(event, Line) and event.child.name == name]
+
+    def codes(self):
+        return {event.child.name: event.child.code for event in self.events if isinstance(event, Exited)}
+
+
+def run(plan, seen=None):
+    seen = seen or Seen()
+    return launch(plan, observe=seen.observe, started=seen.started), seen
+
+
+def test_all_end_by_themselves(plan, tmp_path):
+    outcome, seen = run(plan(shards=2, workers=3))
+    assert (outcome.exit_code, outcome.reason) == (0, "")
+    assert seen.codes() == {"ps 0": 0, "ps 1": 0, "worker 0": 0, "worker 1": 0, "worker 2": 0}
+    assert len(set(seen.addresses)) == 2
+    # Shard 1 was told where the lead is; the lead itself was not.
+    assert seen.lines("ps 0")[0] == "some line None"
+    assert seen.lines("ps 1")[0] == f"some line {seen.addresses[0]}"
+    summary = outcome.summary()
+    assert [worker["worker"] for worker in summary["workers"]] == [0, 1, 2]
+    assert (summary["global_step"], summary["accuracy"]) == (102, 0.5)
+    assert "joined" in (tmp_path / "worker-2.log").read_text()
+
+
+def test_cluster_file_while_it_runs_and_afterwards(plan, tmp_path):
+    found = []
+    seen = Seen("patient", lambda child: found.append(cluster_file.find(tmp_path)[1]))
+    finish = PATIENT.replace("signal.pause()", "sys.exit(0)")
+    run(plan(shards=2, workers=1, worker=finish), seen)
+    running = found[0]
+    assert running.addresses == seen.addresses
+    assert (running.launcher, running.exit_code) == (os.getpid(), None)
+    assert [process.name for process in (*running.shards, *running.workers)] == ["ps 0", "ps 1", "worker 0"]
+    assert cluster_file.find(tmp_path)[1].exit_code == 0
+
+
+def test_first_failure_ends_all_with_its_code_and_last_lines(plan, tmp_path):
+    failing = JOINED + "print('NaN in w', file=sys.stderr)\nif flags.index == 1: sys.exit(5)\nsignal.pause()"
+    outcome, seen = run(plan(workers=3, worker=failing))
+    assert outcome.exit_code == 5
+    assert outcome.reason == "worker 1 failed with exit code 5"
+    assert outcome.last_lines == ("[worker 1] joined", "[worker 1] NaN in w")
+    assert seen.codes() == {"ps 0": 143, "worker 0": 143, "worker 1": 5, "worker 2": 143}
+    assert cluster_file.ClusterFile.read(tmp_path).exit_code == 5
+
+
+def test_a_killed_shard_is_a_failure(plan):
+    seen = Seen("patient", lambda child: os.kill(shard_pid(seen), signal.SIGKILL))
+    outcome, _ = run(plan(worker=PATIENT), seen)
+    assert (outcome.exit_code, outcome.reason) == (137, "ps 0 failed with exit code 137")
+
+
+def shard_pid(seen):
+    return next(event.child.pid for event in seen.events if event.child.name == "ps 0")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_cluster(plan, number, code):
+    seen = Seen("patient", lambda child: os.kill(os.getpid(), number))
+    outcome, _ = run(plan(worker=PATIENT), seen)
+    assert (outcome.exit_code, outcome.reason) == (code, f"ended by {number.name}")
+    assert seen.codes() == {"ps 0": 143, "worker 0": 143}
+
+
+def test_a_process_that_ignores_sigterm_is_killed(plan):
+    seen = Seen("hanging", lambda child: os.kill(os.getpid(), signal.SIGINT))
+    outcome, _ = run(plan(worker=HANGING, grace=0.1), seen)
+    assert outcome.exit_code == 130
+    assert seen.codes() == {"ps 0": 143, "worker 0": 137}
+
+
+def test_ctrl_c_before_the_shards_are_ready(plan):
+    never = "import signal; print('loading', flush=True); signal.pause()"
+    seen = Seen("loading", lambda child: os.kill(os.getpid(), signal.SIGINT))
+    outcome, _ = run(plan(shard=never), seen)
+    assert outcome.exit_code == 130
+    assert seen.codes() == {"ps 0": 143}
+
+
+@pytest.mark.parametrize("ready", ["READY shard=0", "ready shard=0 address=a:1", "[READY shard=0 address=a:1]", ""])
+def test_a_shard_that_does_not_say_ready_in_time(plan, ready):
+    outcome, _ = run(plan(shard=f"import signal; print({ready!r}, flush=True); signal.pause()", ready_timeout=0.3))
+    assert (outcome.exit_code, outcome.reason) == (4, "ps 0 was not ready within 0.3 s")
+
+
+def test_a_shard_that_fails_before_it_is_ready(plan):
+    refuse = "import sys; sys.exit('psserver: error: --port 1: taken')"
+    outcome, seen = run(plan(shard=refuse, shards=2))
+    assert outcome.exit_code == 1
+    assert outcome.last_lines == ("[ps 0] psserver: error: --port 1: taken",)
+    assert seen.codes() == {"ps 0": 1}
+
+
+def test_a_shard_that_ends_well_before_it_is_ready_is_a_failure_too(plan):
+    outcome, _ = run(plan(shard="print('bye')"))
+    assert (outcome.exit_code, outcome.reason) == (4, "ps 0 ended before it was ready")
+
+
+def test_shards_that_stay_after_the_last_worker_are_ended(plan):
+    stays = SHARD + "\nsignal.pause()"
+    outcome, seen = run(plan(shard=stays, drain_timeout=0.2))
+    assert (outcome.exit_code, outcome.reason) == (4, "ps 0 did not end after the others had within 0.2 s")
+    assert seen.codes() == {"worker 0": 0, "ps 0": 143}
+
+
+@pytest.mark.parametrize("text", ["{broken", "[1]", "done", "{}"])
+def test_what_is_no_summary_is_left_out(plan, text):
+    outcome, _ = run(plan(worker=JOINED + f"print({text!r})"))
+    assert outcome.exit_code == 0
+    assert outcome.workers == ()
+    assert outcome.summary()["global_step"] is None
+
+
+def test_output_that_is_not_utf_8_does_no_harm(plan):
+    binary = JOINED + "sys.stdout.buffer.write(bytes(range(255)) + b'\\n')"
+    outcome, _ = run(plan(worker=binary))
+    assert outcome.exit_code == 0
+
+
+def test_cluster_file_that_is_missing_or_damaged(tmp_path):
+    with pytest.raises(UsageError, match=r"cluster\.json: No such file"):
+        cluster_file.find(tmp_path)
+    for text in ("", "[]", "{}", '{"shards": [{}], "workers": []}', '{"shards": 1, "workers": []}'):
+        (tmp_path / cluster_file.NAME).write_text(text)
+        with pytest.raises(UsageError, match="not a cluster file"):
+            cluster_file.find(tmp_path)
+
+
+def test_without_a_folder_the_newest_run_is_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="give --ps or --log-dir"):
+        cluster_file.find(None)
+    for number in (1, 2):
+        folder = cluster_file.RUNS / f"run-{number}"
+        folder.mkdir(parents=True)
+        shard = cluster_file.Process(name="ps 0", pid=1, address=f"127.0.0.1:{number}")
+        cluster_file.ClusterFile(launcher=1, shards=(shard,)).write(folder)
+        os.utime(folder / cluster_file.NAME, (number, number))
+    assert cluster_file.find(None)[1].addresses == ("127.0.0.1:2",)
+    assert json.loads((cluster_file.RUNS / "run-1" / cluster_file.NAME).read_text())["exit_code"] is None

@@ -1,0 +1,275 @@
+"""psctl with small scripts installed beside it in the place of `psserver` and `worker`."""
+
+import io
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pytest
+
+from grpc_ps.client import cluster_file
+from grpc_ps.client.client import ClusterStatus, PSClient, ShardStatus, WorkerStatus
+from grpc_ps.client.commands.group import run
+from grpc_ps.client.commands.view import make_view
+from grpc_ps.client.shared.errors import JobFailed, PeerLost, PsError, UsageError
+
+# Serves until as many workers as WORKERS says have come and gone.
+PSSERVER = """
+import os, socket, sys
+print("started", sys.argv[1:], file=sys.stderr)
+server = socket.create_server(("127.0.0.1", 0))
+print(f"READY shard=0 address=127.0.0.1:{server.getsockname()[1]}", flush=True)
+for peer in [server.accept()[0] for _ in range(int(os.environ["WORKERS"]))]:
+    peer.recv(1)
+"""
+WORKER = """
+import json, socket, sys
+flags = sys.argv[1:]
+if "--check" in flags:
+    sys.exit(0)
+host, port = flags[flags.index("--ps") + 1].split(":")
+peer = socket.create_connection((host, int(port)))
+print("flags", *flags, file=sys.stderr)
+index = int(flags[flags.index("--index") + 1])
+print(json.dumps({
+    "worker": index, "global_step": 30, "local_steps": 15, "accuracy": 0.9125 if index == 0 else None,
+    "outcomes": {"APPLIED": 15, "LATE": 0},
+}))
+"""
+REFUSING = """
+import sys
+from pathlib import Path
+print("some warning", file=sys.stderr)
+print("worker: error: unknown model 'mnits', did you mean 'mnist'?", file=sys.stderr)
+sys.exit(2)
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs scripts beside a psctl in a folder of their own, and makes another one the current folder."""
+
+    def make(worker=WORKER, psserver=PSSERVER, workers=1):
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        for name, script in (("worker", worker), ("psserver", psserver)):
+            (programs / name).write_text(f"#!{sys.executable}\n{script}")
+            (programs / name).chmod(0o755)
+        monkeypatch.setattr(sys, "argv", [str(programs / "psctl")])
+        monkeypatch.setenv("WORKERS", str(workers))
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+
+    return make
+
+
+def test_launch_shows_lines_and_a_summary(install, capsys):
+    install(workers=2)
+    assert run(["launch", "--workers", "2", "--model", "mnist"]) == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].startswith("logs: grpc-ps-logs/")
+    assert "[ps 0] started ['--host', '127.0.0.1', '--shard', '0', '--shards', '1', '--port', '0']" in output
+    assert "[worker 1] ended with exit code 0" in output
+    assert not any("{" in line for line in output)
+    assert output[-3].startswith("done: global step 30, accuracy 91.25%, ")
+    assert output[-2:] == [f"  worker {index}: local step 15, applied 15" for index in (0, 1)]
+
+
+def test_launch_json_is_one_object_on_stdout(install, capsys):
+    install()
+    assert run(["launch", "--model", "mnist", "--json", "--log-dir", "logs"]) == 0
+    captured = capsys.readouterr()
+    summary = json.loads(captured.out)
+    assert (summary["exit_code"], summary["global_step"], summary["accuracy"]) == (0, 30, 0.9125)
+    assert summary["log_dir"] == "logs"
+    assert summary["workers"][0]["outcomes"] == {"APPLIED": 15, "LATE": 0}
+    assert "[ps 0] READY shard=0" in captured.err
+    assert cluster_file.ClusterFile.read(Path("logs")).exit_code == 0
+
+
+def worker_flags(capsys):
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("[worker 0] flags "))
+    return line.removeprefix("[worker 0] flags ").split()
+
+
+def test_launch_passes_flags_on(install, capsys):
+    install(workers=3)
+    typed = "--model mnist --model-arg hidden=5 --model-arg layers=2 --steps 10 --lr 0.5 --no-nesterov --threads 7"
+    assert run(["launch", *typed.split(), "--mode", "sync", "--workers", "2", "--backup", "1"]) == 0
+    flags = worker_flags(capsys)
+    passed_on = flags[: flags.index("--ps")]
+    wanted = "--mode sync --backup 1 --steps 10 --learning-rate 0.5 --no-nesterov --model mnist --model-arg hidden=5"
+    wanted += " --model-arg layers=2 --threads 7 --workers 2"
+    assert passed_on == wanted.split()
+
+
+def test_async_workers_are_not_told_their_number(install, capsys):
+    install()
+    assert run(["launch", "--model", "linear"]) == 0
+    flags = worker_flags(capsys)
+    assert "--workers" not in flags
+    assert int(flags[flags.index("--threads") + 1]) >= 1
+
+
+def test_what_the_worker_refuses_is_refused_before_anything_starts(install, capsys):
+    install(worker=REFUSING)
+    with pytest.raises(JobFailed, match=r"^unknown model 'mnits', did you mean 'mnist'") as refused:
+        run(["launch", "--model", "mnits"])
+    assert refused.value.exit_code == 2
+    assert capsys.readouterr().out == ""
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--ps", "0"], "--ps 0: must be"),
+        (["--ps", "a:1"], "--ps a:1: must be a whole number"),
+        (["--workers", "0"], "--workers 0: must be"),
+        (["--workers", "-1"], "--workers -1: must be"),
+        (["--backup", "1"], "--backup 1: only with --mode sync"),
+        (["--mode", "sync", "--workers", "2", "--min-workers", "3"], "--min-workers 3: must be 1 to 2"),
+        (["--steps", "5", "--epochs", "1"], "--steps and --epochs"),
+        (["--lr", "nan"], "--learning-rate/--lr nan: must be a finite number"),
+        (["--batch-size", "0"], "--batch-size 0: must be at least 1"),
+        (["--mode", "snyc"], "(did you mean sync?)"),
+        (["--wrokers", "2"], "unknown option --wrokers (did you mean --workers?)"),
+        (["-ps=2"], "unknown option -ps=2 (did you mean --ps?)"),
+        (["--step", "2"], "unknown option --step (did you mean --steps?)"),
+    ],
+)
+def test_bad_flags_are_refused_before_anything_starts(install, flags, text):
+    """B08, B09."""
+    install()
+    with pytest.raises(click.UsageError) as refused:
+        run(["launch", "--model", "linear", *flags])
+    assert text in refused.value.format_message()
+    assert os.listdir() == []
+
+
+def test_the_model_is_required(install):
+    install()
+    with pytest.raises(click.UsageError) as refused:
+        run(["launch"])
+    assert "--model" in refused.value.format_message()
+
+
+def test_a_failure_shows_the_last_lines_and_the_logs(install, capsys):
+    install(worker=WORKER + "\nsys.exit(5)")
+    with pytest.raises(JobFailed, match=r"^worker 0 failed with exit code 5; logs: grpc-ps-logs/") as failed:
+        run(["launch", "--model", "linear"])
+    assert failed.value.exit_code == 5
+    assert "[worker 0] flags" in capsys.readouterr().err
+
+
+def test_a_failure_with_json_is_in_the_object(install, capsys):
+    install(worker=WORKER + "\nsys.exit(5)")
+    with pytest.raises(PsError):
+        run(["launch", "--model", "linear", "--json"])
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["exit_code"], summary["reason"]) == (5, "worker 0 failed with exit code 5")
+    assert any("flags" in line for line in summary["last_lines"])
+
+
+def write_cluster(launcher, exit_code=None):
+    shard = cluster_file.Process(name="ps 0", pid=launcher, address="127.0.0.1:1")
+    content = cluster_file.ClusterFile(launcher=launcher, shards=(shard,), exit_code=exit_code)
+    content.write(Path())
+
+
+def test_the_log_folder_of_a_running_cluster_is_refused(install):
+    install()
+    write_cluster(os.getpid())
+    with pytest.raises(UsageError, match=f"a running cluster has it .launcher pid {os.getpid()}."):
+        run(["launch", "--model", "linear", "--log-dir", "."])
+
+
+def test_the_log_folder_of_an_ended_cluster_is_used_again(install):
+    install()
+    write_cluster(os.getpid(), exit_code=4)
+    assert run(["launch", "--model", "linear", "--log-dir", "."]) == 0
+    assert cluster_file.find(None)[1].exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_commands_need_a_cluster(install, command):
+    install()
+    with pytest.raises(UsageError, match="give --ps or --log-dir"):
+        run([command])
+    with pytest.raises(UsageError, match="not both"):
+        run([command, "--ps", "a:1", "--log-dir", "."])
+    with pytest.raises(UsageError, match="--ps"):
+        run([command, "--ps", "a:1,,b:2"])
+    write_cluster(os.getpid(), exit_code=4)
+    with pytest.raises(PeerLost, match="has ended with exit code 4"):
+        run([command])
+
+
+def test_without_a_command_help_is_shown(capsys):
+    assert run([]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("launch", "status", "stop"))
+
+
+def test_unknown_command():
+    with pytest.raises(click.UsageError, match=r"unknown command lunch \(did you mean launch\?\)"):
+        run(["lunch"])
+
+
+SHARD = ShardStatus(shard=0, address="127.0.0.1:2222", connected=True, blocks=4, value_bytes=318040, position=57)
+MEMBER = WorkerStatus(
+    worker=1, incarnation=3, name="host:17", local_step=15, applied=12, late=2, non_finite=1, done=0, batch=None,
+    staleness=4, silent_ms=1500, loss=0.25, evaluator=False,
+)  # fmt: skip
+STATUS = ClusterStatus(
+    run=1, generation=2, phase="running", global_step=30, model="mnist", settings={"mode": "async", "steps": 3000},
+    shards=(SHARD,), workers=(MEMBER,), opened=1, uptime_ms=5000, waiting_for="",
+)  # fmt: skip
+
+
+@pytest.fixture
+def status(monkeypatch):
+    monkeypatch.setattr(PSClient, "status", lambda self: STATUS)
+
+
+def test_status_as_tables(status, capsys):
+    assert run(["status", "--ps", "127.0.0.1:2222"]) == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "running, mnist, async, global step 30 of 3000"
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in output if line.startswith("│")]
+    assert rows == [
+        ["0", "127.0.0.1:2222", "up", "4", "318,040", "57"],
+        ["1", "host:17", "15", "12", "2", "1", "4", "0.25", "1.5 s"],
+    ]
+
+
+def test_status_as_json(status, capsys):
+    assert run(["status", "--ps", "127.0.0.1:2222", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["phase"], record["global_step"], record["workers"][0]["local_step"]) == ("running", 30, 15)
+
+
+def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, capsys):
+    install()
+    write_cluster(os.getpid())
+    monkeypatch.setattr(PSClient, "stop", lambda self: len(self.addresses) * 100 + int(self.addresses[0][-1]))
+    assert run(["stop"]) == 0
+    assert capsys.readouterr().out == "stopped at global step 101\n"
+
+
+def test_bars_show_global_and_local_steps(monkeypatch):
+    monkeypatch.setattr(PSClient, "watch", lambda self, interval: iter([STATUS]))
+    output = io.StringIO()
+    with make_view(output, bars=True) as view:
+        view.started(("127.0.0.1:1",))
+        for thread in threading.enumerate():
+            if thread.name == "status":
+                thread.join(30)
+    shown = output.getvalue()
+    assert "global step" in shown
+    assert "30/3000 running" in shown
+    assert "worker 1 local step" in shown
+    assert "15/3000 loss 0.25 late 2" in shown

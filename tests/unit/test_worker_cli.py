@@ -1,0 +1,234 @@
+"""The `worker` command: what is refused, with which exit code, and before what is imported."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from grpc_ps.client.shared.errors import PsError, UsageError
+from grpc_ps.worker.cli import build_config, parse_value, worker
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.device import parse_device
+
+# The command as installed; afterwards stdout says what was imported.
+COMMAND = """
+import atexit, sys
+atexit.register(lambda: print("imported", *sorted({"grpc", "tensorflow"} & sys.modules.keys())))
+from grpc_ps.worker.cli import main
+sys.argv[0] = "worker"
+main()
+"""
+
+
+def config_of(*args: str) -> WorkerConfig:
+    context = worker.make_context("worker", list(args))
+    return build_config(context.params)
+
+
+def refusal(*args: str) -> str:
+    with pytest.raises((click.UsageError, PsError)) as caught:
+        config_of(*args)
+    error = caught.value
+    assert error.exit_code == 2
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", COMMAND, *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_defaults() -> None:
+    config = config_of("--ps", "a:1", "--model", "linear")
+    assert config == WorkerConfig(addresses=("a:1",), model="linear", arguments={}, stated={})
+
+
+def test_everything_that_is_stated() -> None:
+    config = config_of(
+        *("--ps", "a:1, b:2", "--model", "mnist", "--model-arg", "hidden=64", "--model-arg", "layers=2"),
+        *("--mode", "sync", "--workers", "2", "--backup", "1", "--steps", "30", "--batch-size", "7", "--seed", "9"),
+        *("--optimizer", "momentum", "--lr", "0.5", "--momentum", "0.8", "--nesterov", "--index", "2"),
+        *("--eval-every", "10", "--device", "cpu:1", "--threads", "1", "--connect-timeout", "3", "--json"),
+        *("--data-dir", "here"),
+    )
+    assert config.addresses == ("a:1", "b:2")
+    assert config.arguments == {"hidden": 64, "layers": 2}
+    assert config.stated == {
+        "mode": "sync",
+        "workers": 2,
+        "backup": 1,
+        "steps": 30,
+        "batch_size": 7,
+        "seed": 9,
+        "optimizer": "momentum",
+        "learning_rate": 0.5,
+        "momentum": 0.8,
+        "nesterov": True,
+    }
+    assert (config.index, config.eval_every, config.device, config.threads) == (2, 10, "CPU:1", 1)
+    assert (config.connect_timeout, config.json, config.data, config.data_dir) == (3.0, True, None, Path("here"))
+
+
+@pytest.mark.parametrize(("text", "value"), [("3", 3), ("-0.5", -0.5), ("1e3", 1000.0), ("relu", "relu"), ("", "")])
+def test_values_of_model_arguments(text: str, value: object) -> None:
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+LINEAR = ("--ps", "a:1", "--model", "linear")
+MNIST = ("--ps", "a:1", "--model", "mnist")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((*LINEAR, "--model-arg", "x"), "--model-arg x: must be NAME=VALUE"),
+        ((*MNIST, "--model-arg", "layers=1", "--model-arg", "layers=2"), "--model-arg layers=2: layers is given twice"),
+        ((*LINEAR, "--data", "digits"), "--data digits: this model has its own data ('line')"),
+        ((*MNIST, "--data", "digits", "--data-dir", "d"), "--data digits and --data-dir d exclude each other"),
+        ((*MNIST, "--data", "digit"), "--data digit: must be one of digits, synthetic (did you mean digits?)"),
+        ((*LINEAR, "--device", "tpu:0"), "--device tpu:0: must be cpu:N or gpu:N"),
+        ((*LINEAR, "--threads", "0"), "--threads 0: must be 1 to 1024"),
+        ((*LINEAR, "--eval-every", "0"), "--eval-every 0: must be at least 1"),
+        ((*LINEAR, "--connect-timeout", "inf"), "--connect-timeout inf: must be a finite number above 0"),
+        (("--model", "linear"), "Missing option '--ps'."),
+        (("--ps", "a:1"), "Missing option '--model'."),
+    ],
+)
+def test_usage(args: tuple[str, ...], says: str) -> None:
+    assert refusal(*args) == says
+
+
+@pytest.mark.parametrize("ps", ["", ",", "a:1,", ",a:1", "a:1,,b:2", "a", "a:", ":1", "a:0", "a:70000", "a:x"])
+def test_b07_bad_lists_of_shards(ps: str) -> None:
+    assert refusal("--ps", ps, "--model", "linear").startswith("--ps")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--index", "-1"), "--index -1: must be 0 or more"),
+        (("--index", "3", "--workers", "3"), "--index 3: must be 0 to 2 with 3 workers"),
+        (("--index", "4", "--workers", "3", "--backup", "1"), "--index 4: must be 0 to 3 with 4 workers"),
+        (("--workers", "0"), "--workers 0: must be at least 1"),
+        (("--backup", "-1"), "--backup -1: must be 0 or more"),
+        (("--steps", "-5"), "--steps -5: must be at least 1"),
+        (("--batch-size", "0"), "--batch-size 0: must be at least 1"),
+        (("--lr", "nan"), "--learning-rate/--lr nan: must be a finite number above 0"),
+    ],
+)
+def test_b08_numbers_out_of_range(args: tuple[str, ...], says: str) -> None:
+    assert refusal(*LINEAR, *args) == says
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (
+            ("--ps", "a:1", "--model", "mnits"),
+            "unknown model 'mnits', did you mean 'mnist'? known models: linear, mnist",
+        ),
+        ((*LINEAR, "--bacth-size", "3"), "unknown option --bacth-size (did you mean --batch-size?)"),
+        ((*LINEAR, "-index=1"), "unknown option -index=1 (did you mean --index?)"),
+        ((*LINEAR, "--batch", "3"), "unknown option --batch (did you mean --batch-size?)"),
+    ],
+)
+def test_b09_mistyped_flags_and_models(args: tuple[str, ...], says: str) -> None:
+    assert says in refusal(*args)
+
+
+@pytest.mark.parametrize(("text", "name"), [("cpu", "CPU:0"), ("CPU:1", "CPU:1"), ("gpu:0", "GPU:0")])
+def test_devices(text: str, name: str) -> None:
+    assert parse_device(text) == name
+
+
+@pytest.mark.parametrize("text", ["", "cpu:", "cpu:x", "cpu:-1", "/device:CPU:0", "cpu:100"])
+def test_bad_devices(text: str) -> None:
+    with pytest.raises(UsageError, match="must be cpu:N or gpu:N"):
+        parse_device(text)
+
+
+def test_help_needs_no_tensorflow() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert "--model-arg NAME=VALUE" in done.stdout
+    assert done.stdout.splitlines()[-1] == "imported grpc"
+    assert done.stderr == ""
+
+
+def test_usage_errors_are_one_line_and_need_no_tensorflow() -> None:
+    done = run(*("--ps", "a:1", "--model", "mnits"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("worker: error: --model: unknown model 'mnits', did you mean 'mnist'?")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == "imported grpc\n"
+
+
+def test_bad_data_is_found_before_anyone_is_contacted(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte.gz").write_text("<!DOCTYPE html>")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        done = run("--ps", address, "--model", "mnist", "--data-dir", str(tmp_path))
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert done.returncode == 3
+    says = f"worker: error: {tmp_path / 'train-images-idx3-ubyte.gz'}: holds an HTML page"
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_device_that_is_not_there() -> None:
+    done = run(*LINEAR, "--device", "gpu:7")
+    assert done.returncode == 2
+    assert done.stderr == "worker: error: --device gpu:7: not here; there are: cpu:0\n"
+
+
+DEVICE = """
+import numpy as np
+from grpc_ps.worker.device import placed, start_tensorflow
+start_tensorflow(threads=1, device="CPU:1")
+import tensorflow as tf
+from grpc_ps.models.datasets import digits
+from grpc_ps.models.mnist import Mnist
+from grpc_ps.worker.data import Feed, source
+from grpc_ps.worker.evaluate import Evaluator
+from grpc_ps.worker.step import Step
+from grpc_ps.worker.tensors import aligned_array
+from grpc_ps.worker.variables import Variables, parameter_specs
+
+assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+assert tf.config.threading.get_inter_op_parallelism_threads() == 1
+assert not tf.config.get_soft_device_placement()
+data = digits.load()
+for device in ("CPU:0", "CPU:1"):
+    with placed(device):
+        model = Mnist(hidden=5)
+    model.initialize(0)
+    arrays = {s.name: aligned_array(s.shape, np.dtype(s.dtype)) for s in parameter_specs(model.variables)}
+    for variable, array in zip(model.variables, arrays.values()):
+        array[...] = variable.numpy()
+    variables = Variables(model.variables, arrays)
+    arrays["sm_b"][3] = 2
+    variables.refresh()
+    step = Step(model, device=device)
+    loss, gradients = step(Feed(source(data.train, batch_size=10, seed=0)).take(0))
+    kernels = {op.device[-5:] for op in step.graph().get_operations() if op.type in ("MatMul", "Relu")}
+    print(kernels, {v.device[-5:] for v in model.variables}, variables.bound)
+    accuracy = Evaluator(model, data.test, device=device)(arrays)["accuracy"]
+    print(float(loss), accuracy, {name: float(np.abs(gradient).sum()) for name, gradient in gradients.items()})
+"""
+
+
+def test_a_stated_device_is_kept_to() -> None:
+    done = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    first, values, second, same_values = done.stdout.splitlines()
+    # Only the first CPU's memory is the one that numpy can share.
+    assert (first, second) == ("{'CPU:0'} {'CPU:0'} 4", "{'CPU:1'} {'CPU:1'} 0")
+    assert values == same_values

@@ -1,0 +1,139 @@
+"""Evaluation of given values, beside training."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from grpc_ps.client import PsError
+from grpc_ps.client.shared.errors import PeerLost
+from grpc_ps.models.datasets import digits
+from grpc_ps.models.datasets.arrays import ArrayDataset
+from grpc_ps.models.mnist import Mnist
+from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.variables import read_values
+
+
+class Sign:
+    """Right where the feature has the sign of `k`."""
+
+    def __init__(self) -> None:
+        self.k = tf.Variable([0.0], name="k")
+        self.variables = (self.k,)
+
+    def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        right = tf.equal(tf.sign(features * self.k), labels)
+        return {"accuracy": tf.cast(right, tf.float32), "size": tf.abs(features)}
+
+
+def signs(count: int) -> ArrayDataset:
+    features = np.arange(1, count + 1, dtype=np.float32)
+    return ArrayDataset(features, np.where(np.arange(count) < count // 4, 1.0, -1.0).astype(np.float32))
+
+
+class FakeClient:
+    def __init__(self, values: dict[str, Any], step: int = 7, error: PsError | None = None) -> None:
+        self.values, self.step, self.error = values, step, error
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def pull(self) -> SimpleNamespace:
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(global_step=self.step, values=self.values)
+
+
+def evaluation(
+    connect: Callable[[], FakeClient], every: int = 0, count: int = 8
+) -> tuple[Evaluation, list[tuple[str, dict[str, object]]]]:
+    told: list[tuple[str, dict[str, object]]] = []
+    evaluator = Evaluator(Sign(), signs(count))
+    return Evaluation(evaluator, connect, every=every, tell=lambda *what: told.append(what)), told
+
+
+@pytest.mark.parametrize("count", [4, 2000, 2500])
+def test_metrics_are_means_over_all_examples(count: int) -> None:
+    evaluate = Evaluator(Sign(), signs(count))
+    found = evaluate({"k": np.array([2.0], np.float32)})
+    assert found == {"accuracy": 0.25, "size": pytest.approx((count + 1) / 2)}
+    assert evaluate({"k": np.array([-2.0], np.float32)})["accuracy"] == 0.75
+
+
+def test_pixels_are_scaled_as_in_training() -> None:
+    model, data = Mnist(hidden=8), digits.load().test
+    assert data is not None
+    model.initialize(3)
+    pixels, classes = data.take(np.arange(data.examples))
+    metrics = model.metrics(tf.constant(pixels.astype(np.float32) / 255), tf.constant(classes))
+    found = Evaluator(Mnist(hidden=8), data)(read_values(model.variables))
+    assert found["accuracy"] == pytest.approx(float(metrics["accuracy"].numpy().mean()), abs=1e-9)
+
+
+def test_an_evaluation_that_is_stopped_has_no_result() -> None:
+    assert Evaluator(Sign(), signs(8))({"k": np.array([1.0], np.float32)}, stop=lambda: True) == {}
+
+
+def test_one_snapshot_is_evaluated_and_told() -> None:
+    evaluate, told = evaluation(lambda: FakeClient({"k": np.array([1.0], np.float32)}))
+    assert evaluate.now()["accuracy"] == 0.25
+    assert told == [("evaluated", {"global_step": 7, "accuracy": 0.25, "size": 4.5})]
+
+
+def test_the_last_step_is_not_evaluated_twice() -> None:
+    evaluate, told = evaluation(lambda: FakeClient({"k": np.array([1.0], np.float32)}), every=7)
+    evaluate.maybe(7)
+    assert evaluate.last(7, 30)["accuracy"] == 0.25
+    assert len(told) == 1
+    assert evaluate.last(8, 30)["accuracy"] == 0.25
+    assert len(told) == 2
+
+
+def test_a_lost_server_ends_that_evaluation_only() -> None:
+    evaluate, told = evaluation(lambda: FakeClient({}, error=PeerLost("gone")))
+    assert evaluate.now() == {}
+    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation-failed", "gone")]
+
+
+def test_training_never_waits_and_one_evaluation_runs_at_a_time() -> None:
+    go, began = threading.Event(), threading.Semaphore(0)
+
+    def connect() -> FakeClient:
+        began.release()
+        assert go.wait(30)
+        return FakeClient({"k": np.array([1.0], np.float32)})
+
+    evaluate, told = evaluation(connect, every=10)
+    for step in (1, 9, 10, 11, 20, 30):
+        evaluate.maybe(step)
+    assert began.acquire(timeout=30)
+    assert not told
+    go.set()
+    evaluate.finish(30)
+    assert len(told) == 1
+    evaluate.maybe(39)  # 30 was passed over while step 10 was being evaluated.
+    evaluate.finish(30)
+    evaluate.maybe(39)
+    evaluate.finish(30)
+    assert len(told) == 2
+    evaluate.close()
+
+
+def test_evaluation_can_be_off() -> None:
+    def connect() -> FakeClient:
+        raise AssertionError("not asked for")
+
+    evaluate, told = evaluation(connect, every=0)
+    for step in range(100):
+        evaluate.maybe(step)
+    evaluate.close()
+    assert told == []

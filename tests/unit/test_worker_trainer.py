@@ -1,0 +1,172 @@
+"""The loop against a session that is played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpc_ps.client.shared.errors import JobFailed, NonFinite
+from grpc_ps.models.datasets.line import Line
+from grpc_ps.models.linear import Linear
+from grpc_ps.models.mnist import Mnist
+from grpc_ps.worker.data import Feed, source
+from grpc_ps.worker.progress import Progress
+from grpc_ps.worker.run import default_settings, stated_settings, target_step
+from grpc_ps.worker.step import Step
+from grpc_ps.worker.tensors import aligned_array
+from grpc_ps.worker.trainer import NON_FINITE_LIMIT, Trainer
+
+
+def reply(step: int, outcome: str | None = None, **others: Any) -> SimpleNamespace:
+    fields = {"batch": step, "hint": step + 1, "done": False, "exit_code": 0, "reason": "", "parameter": ""}
+    return SimpleNamespace(global_step=step, outcome=outcome, **{**fields, **others})
+
+
+class FakeSession:
+    """A shard that applies plain gradient descent at once, and answers `outcomes` while there are any."""
+
+    worker = 3
+    evaluator = False
+
+    def __init__(self, steps: int, outcomes: tuple[str, ...] = (), last: Mapping[str, Any] | None = None) -> None:
+        self.parameters = {name: aligned_array((1,), np.dtype(np.float32)) for name in ("w", "b")}
+        self.sent: list[tuple[dict[str, float], int]] = []
+        self.notes: list[tuple[int, float | None]] = []
+        self._steps = steps
+        self._outcomes = list(outcomes)
+        self._last = dict(last or {})
+        self._step = 0
+        self._waiting: dict[str, float] = {}
+
+    def begin(self) -> SimpleNamespace:
+        return reply(self._step)
+
+    def send(self, gradients: Mapping[str, np.ndarray], examples: int) -> None:
+        self._waiting = {name: float(gradient[0]) for name, gradient in gradients.items()}
+        self.sent.append((self._waiting, examples))
+
+    def wait(self) -> SimpleNamespace:
+        outcome = self._outcomes.pop(0) if self._outcomes else "APPLIED"
+        if outcome == "APPLIED":
+            self._step += 1
+            for name, gradient in self._waiting.items():
+                self.parameters[name] -= np.float32(0.1 * gradient)
+        if self._step >= self._steps:
+            return reply(self._step, outcome, batch=None, hint=None, done=True, **self._last)
+        return reply(self._step, outcome, parameter="w")
+
+    def note(self, local_step: int, loss: float | None) -> None:
+        self.notes.append((local_step, loss))
+
+
+def trainer(lines: list[str] | None = None, **others: Any) -> tuple[Trainer, Progress]:
+    progress = Progress((lines if lines is not None else []).append)
+    model = Linear()
+    return Trainer(model, Step(model), progress, **others), progress
+
+
+def feed() -> Feed:
+    return Feed(source(Line(), batch_size=100, seed=0))
+
+
+def test_the_loop_trains_until_the_job_is_done() -> None:
+    lines: list[str] = []
+    loop, progress = trainer(lines)
+    session = FakeSession(1000)
+    loop.train(session, feed(), target=1000)
+    assert session.parameters["w"][0] == pytest.approx(0.1, abs=0.0005)
+    assert session.parameters["b"][0] == pytest.approx(0.3, abs=0.0005)
+    assert (progress.global_step, progress.local_steps, progress.examples) == (1000, 1000, 100_000)
+    assert progress.outcomes == {"APPLIED": 1000}
+    assert progress.loss == pytest.approx(0, abs=1e-6)
+    assert {examples for _, examples in session.sent} == {100}
+    assert session.notes[-1][0] == 1000
+    assert lines[0].startswith(lines[0][:19] + ": worker 3: global_step 1, local_step 1, loss = ")
+    assert ", w = " in lines[0]
+
+
+def test_the_gradient_is_that_of_the_released_parameters_and_the_batch() -> None:
+    session = FakeSession(2)
+    session.parameters["w"][0] = 0.6
+    loop, _ = trainer()
+    loop.train(session, feed(), target=2)
+    x, y = source(Line(), batch_size=100, seed=0).batch(0)
+    assert session.sent[0][0]["w"] == pytest.approx(float(np.mean(2 * (0.6 * x - y) * x)), rel=1e-5)
+    assert session.sent[0][0]["b"] == pytest.approx(float(np.mean(2 * (0.6 * x - y))), rel=1e-5)
+
+
+def test_outcomes_are_counted() -> None:
+    loop, progress = trainer()
+    loop.train(FakeSession(3, ("LATE", "APPLIED", "LATE")), feed(), target=3)
+    assert progress.outcomes == {"APPLIED": 3, "LATE": 2}
+    assert (progress.global_step, progress.local_steps) == (3, 5)
+
+
+def test_b91_non_finite_pushes_in_a_row_end_the_worker() -> None:
+    refused = ("NON_FINITE",) * (NON_FINITE_LIMIT - 1)
+    loop, progress = trainer()
+    loop.train(FakeSession(3, (*refused, "APPLIED", *refused)), feed(), target=3)
+    assert progress.outcomes["NON_FINITE"] == 2 * (NON_FINITE_LIMIT - 1)
+    session = FakeSession(3, ("NON_FINITE",) * 9)
+    with pytest.raises(NonFinite, match="5 pushes in a row had NaN or infinity in parameter 'w' at global step 0"):
+        trainer()[0].train(session, feed(), target=3)
+    assert len(session.sent) == NON_FINITE_LIMIT
+
+
+def test_a_job_that_ends_otherwise_ends_the_worker_so() -> None:
+    last = {"exit_code": 5, "reason": "parameter 'w' is not finite"}
+    with pytest.raises(JobFailed, match="parameter 'w' is not finite") as caught:
+        trainer()[0].train(FakeSession(2, last=last), feed(), target=9)
+    assert caught.value.exit_code == 5
+
+
+def test_a_job_that_is_done_at_once_has_no_steps() -> None:
+    session = FakeSession(0)
+    session.begin = lambda: reply(7, batch=None, done=True)  # type: ignore[method-assign]
+    loop, progress = trainer()
+    loop.train(session, feed(), target=7)
+    assert (progress.global_step, progress.local_steps, progress.loss) == (7, 0, None)
+
+
+def test_only_the_evaluator_evaluates() -> None:
+    asked: list[int] = []
+    session = FakeSession(4)
+    trainer(evaluate=asked.append)[0].train(session, feed(), target=4)
+    assert asked == []
+    session = FakeSession(4)
+    session.evaluator = True
+    trainer(evaluate=asked.append)[0].train(session, feed(), target=4)
+    assert asked == [1, 2, 3, 4]
+
+
+def test_settings_of_a_model_give_way_to_the_users() -> None:
+    chosen = default_settings({}, Mnist.defaults)
+    assert chosen == {
+        "optimizer": "adagrad",
+        "learning_rate": 0.01,
+        "batch_size": 100,
+        "steps": 3000,
+        "initial_accumulator": 1e-5,
+    }
+    assert "steps" not in default_settings({"epochs": 2}, Mnist.defaults)
+    stated = stated_settings({"seed": 4}, Line())
+    assert stated == {"seed": 4, "examples": 0, "data": "line-0.1-0.3"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "target"),
+    [
+        ({"steps": 30}, 30),
+        ({"steps": 30, "epochs": 2}, 30),
+        ({"epochs": 2}, 22),
+        ({"epochs": 2, "mode": "sync", "workers": 2}, 11),
+        ({}, 0),
+    ],
+)
+def test_the_last_step_of_a_job(settings: dict[str, Any], target: int) -> None:
+    job = {"steps": 0, "epochs": 0, "examples": 101, "batch_size": 10, "mode": "async", "workers": 1, **settings}
+    assert target_step(SimpleNamespace(**job)) == target
