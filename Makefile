@@ -50,7 +50,7 @@ demo: $(INSTALLED)
 	@echo "README.md shows the same over three terminals or machines."
 
 bench: $(INSTALLED)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@for name in push_pull peers; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proto: $(INSTALLED)
 	@$(BIN)/python protos/generate.py

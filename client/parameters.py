@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec, Placement
+from grpc_ps.client.shared.blocks import FLOATING, ITEM_BYTES, ParameterSpec, Placement
 from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.image import (
     Bytes,
@@ -43,6 +43,8 @@ class Parameters:
     ) -> None:
         """Makes zeroed arrays for the parameters of those names, all by default. What comes for others is dropped."""
         self.specs = {spec.name: spec for spec in specs}
+        self._fitting = {spec.name: (spec, numpy_dtype(spec.dtype)) for spec in specs}
+        self._floating = {name: fit for name, fit in self._fitting.items() if fit[0].dtype in FLOATING}
         flat = {name: aligned_buffer(s.nbytes) for name, s in self.specs.items() if names is None or name in names}
         self.arrays: dict[str, Array] = {
             name: memory.view(numpy_dtype(self.specs[name].dtype)).reshape(self.specs[name].shape)
@@ -59,11 +61,11 @@ class Parameters:
         not little-endian is copied. Raises InvalidPush, naming the parameter, for a name, shape or type that does not
         fit and for a missing one: nothing is broadcast or converted.
         """
-        wanted = {name: spec for name, spec in self.specs.items() if values or "float" in spec.dtype}
+        wanted = self._fitting if values else self._floating
         if tensors.keys() != wanted.keys():
             missing, unknown = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
             raise InvalidPush("; ".join(_named("missing", missing) + _named("not a parameter of the push", unknown)))
-        return {name: _bytes_of(spec, tensors[name]) for name, spec in wanted.items()}
+        return {name: _bytes_of(*fit, tensors[name]) for name, fit in wanted.items()}
 
 
 def block_buffers(layout: Layout, flat: Mapping[str, memoryview]) -> list[memoryview]:
@@ -90,9 +92,9 @@ def _named(what: str, names: Sequence[str]) -> list[str]:
     return [f"{what}: {', '.join(names)}"] if names else []
 
 
-def _bytes_of(spec: ParameterSpec, tensor: Any) -> memoryview:
+def _bytes_of(spec: ParameterSpec, dtype: np.dtype[Any], tensor: Any) -> memoryview:
     if isinstance(tensor, (np.ndarray, np.generic)):
-        return _bytes_of_array(spec, np.asarray(tensor))
+        return _bytes_of_array(spec, dtype, np.asarray(tensor))
     view = memoryview(tensor)
     # A flat buffer of bytes has lost its shape; anything else says its own.
     shape = spec.shape if view.format == "B" and view.ndim == 1 else view.shape or ()
@@ -103,12 +105,12 @@ def _bytes_of(spec: ParameterSpec, tensor: Any) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _bytes_of_array(spec: ParameterSpec, array: Array) -> memoryview:
-    dtype = numpy_dtype(spec.dtype)
-    if array.shape != spec.shape or array.dtype.newbyteorder("<") != dtype:
+def _bytes_of_array(spec: ParameterSpec, dtype: np.dtype[Any], array: Array) -> memoryview:
+    if array.shape != spec.shape or (array.dtype != dtype and array.dtype.newbyteorder("<") != dtype):
         raise _unfit(spec, f"{array.dtype.name} {array.shape}")
-    ordered = np.ascontiguousarray(array, dtype)
-    return ordered.reshape(-1).view(np.uint8).data
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        array = array.astype(dtype, order="C")
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _unfit(spec: ParameterSpec, got: str) -> InvalidPush:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from grpc_ps.client.parameters import Array, Parameters, ShardImages
 from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared import codec
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import ChunkView
-from grpc_ps.client.shared.errors import Corrupt, Full, SnapshotGone, UsageError
+from grpc_ps.client.shared.errors import Corrupt, Full, PeerLost, PeerUnreachable, SnapshotGone, UsageError
 from grpc_ps.client.shared.image import scatter
 from grpc_ps.protos import parameter_server_pb2 as wire
 
-Messages = Iterator[tuple[wire.PullResponse, ChunkView | None]]
+Message = tuple[wire.PullResponse, ChunkView | None]
+Messages = Iterator[Message]
 
 _PAUSE = 0.2
 
@@ -29,35 +31,44 @@ class Pulled:
 
 
 def pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float) -> Pulled:
-    """Reads one snapshot from all shards, again when a shard had too many readers or had let go of it."""
+    """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
+
+    A lead that cannot be reached at all is not waited for.
+    """
     deadline = time.monotonic() + timeout
     while True:
+        begun = False
         try:
-            return _pull(shards, names, max(deadline - time.monotonic(), _PAUSE))
-        except (SnapshotGone, Full):
-            if time.monotonic() + _PAUSE > deadline:
+            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE))
+            begun = True
+            return _read(shards, names, lead, first, max(deadline - time.monotonic(), _PAUSE))
+        except (SnapshotGone, Full, PeerLost, PeerUnreachable, Corrupt) as error:
+            again = begun or isinstance(error, Full)
+            if not again or time.monotonic() + _PAUSE > deadline:
                 raise
             time.sleep(_PAUSE)
 
 
-def _pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float) -> Pulled:
-    lead = shards[0].pull(0, timeout)
-    first = next(lead, None)
+def _pin(shard: ShardClient, timeout: float) -> tuple[Messages, Message]:
+    """Has the lead pin a snapshot; returns its messages, the first one apart."""
+    messages = shard.pull(0, timeout)
+    first = next(messages, None)
     if first is None or not first[0].HasField("meta"):
-        raise Corrupt(f"{shards[0].address}: the values came without `meta`")
+        raise Corrupt(f"{shard.address}: the values came without `meta`")
+    return messages, first
+
+
+def _read(
+    shards: Sequence[ShardClient], names: Collection[str] | None, lead: Messages, first: Message, timeout: float
+) -> Pulled:
     meta = first[0].meta
     # All shards begin to send at once; gRPC keeps what is not read yet within its window.
     others = [shard.pull(meta.snapshot, timeout) for shard in shards[1:]]
     parameters = _parameters(meta, names, len(shards))
-    _receive(_again(first, lead), parameters.shards[0], meta, shards[0].address)
+    _receive(chain((first,), lead), parameters.shards[0], meta, shards[0].address)
     for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
         _receive(messages, images, meta, shard.address)
     return Pulled(meta.global_step, parameters.arrays)
-
-
-def _again(first: tuple[wire.PullResponse, ChunkView | None], rest: Messages) -> Messages:
-    yield first
-    yield from rest
 
 
 def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_count: int) -> Parameters:
@@ -68,7 +79,7 @@ def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_co
     return Parameters(specs, place(specs, shard_count), names)
 
 
-def _receive(messages: Messages, images: ShardImages, wanted: wire.SnapshotMeta, address: str) -> None:
+def _receive(messages: Iterable[Message], images: ShardImages, wanted: wire.SnapshotMeta, address: str) -> None:
     """Writes one shard's values into the arrays; checks that they are all there and of the snapshot wanted."""
     received = 0
     for response, chunk in messages:

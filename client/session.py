@@ -165,7 +165,7 @@ class TrainingSession:
     def _attempt(self, action: Callable[[Links], None]) -> None:
         """Does something with the links; what fails is left to `wait`, which finds the links closed."""
         try:
-            action(self._links or self._attach())
+            action(self._links or self._attach(self._timeout)[0])
         except _RETRIED as error:
             event(_LOGGER, "link_broken", logging.DEBUG, why=error)
 
@@ -234,23 +234,24 @@ class TrainingSession:
         return self._verdict is not None
 
     def _resume(self, timeout: float) -> None:
+        """Asks, and sends the push to those shards that do not hold it whole."""
         self._answers.restart()
-        links = self._attach(timeout)
+        links, held = self._attach(timeout)
+        # Asked before the push can be decided: the lead answers a push that is decided already once more.
         self._ask(links)
+        self._send_to(links, [shard for shard, sequence in enumerate(held) if sequence < self._sequence])
 
-    def _attach(self, timeout: float | None = None) -> Links:
-        """Attaches to every shard; sends the push to those that do not hold it whole."""
+    def _attach(self, timeout: float) -> tuple[Links, list[int]]:
+        """Attaches to every shard. Returns the sequence of the push that each holds."""
         if self._links is not None:
             self._links.close()
         links = self._links = Links(self._shards)
         if self._verdict is not None:  # it came while the links were made, and could not close them
             links.close()
         job = self.job if self.opener and self._released is None else None
-        attached = links.attach(self._membership.identity, job, self._timeout if timeout is None else timeout)
+        attached = links.attach(self._membership.identity, job, timeout)
         self._check_boots([one.boot for one in attached])
-        if timeout is not None:
-            self._send_to(links, [i for i, one in enumerate(attached) if one.whole_sequence < self._sequence])
-        return links
+        return links, [one.whole_sequence for one in attached]
 
     def _check_boots(self, boots: list[int]) -> None:
         for number, (old, new) in enumerate(zip(self._boots, boots, strict=False)):

@@ -57,7 +57,7 @@ from grpc_ps.psserver.server import ShardServer
 @click.option(
     "--connect-timeout", type=Real(above=0), default=60.0, show_default=True, help="Seconds to wait for the lead."
 )
-@click.option("--threads", type=Whole(0, 1024), default=0, help="Threads of the update kernels. Default: one a core.")
+@click.option("--threads", type=Whole(1, 1024), default=1, show_default=True, help="Threads of one update kernel.")
 @click.option(
     "--chunk-bytes",
     type=Whole(64, 1 << 21),

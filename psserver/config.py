@@ -24,7 +24,7 @@ class ShardConfig:
         limits: times of the lead.
         connect_seconds: how long a follower waits for the lead.
         grace_seconds: how long the end may take once a signal or the job asked for it.
-        threads: of TensorFlow's kernels; 0: one a core.
+        threads: of one update kernel.
         chunk_bytes: the largest chunk.
     """
 
@@ -37,7 +37,7 @@ class ShardConfig:
     limits: Limits = field(default_factory=Limits)
     connect_seconds: float = 60.0
     grace_seconds: float = 5.0
-    threads: int = 0
+    threads: int = 1
     chunk_bytes: int = MIB
 
     def __post_init__(self) -> None:

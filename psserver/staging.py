@@ -92,13 +92,17 @@ class _Place:
 
 
 class Staging:
-    """The parts of all workers, one a worker. Not guarded: used by the event loop alone."""
+    """The parts of all workers, one a worker. Not guarded: used by the event loop alone.
+
+    A push that an entry has named stays known as decided, so that one sent again over a new stream is not taken anew.
+    """
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
+        self._decided: dict[int, tuple[int, int]] = {}
 
     def begin(self, header: PushHeader, layout: Layout) -> Part | None:
-        """Makes room for a push; None if this very push is here whole already.
+        """Makes room for a push; None if this very push is here whole already, or decided.
 
         Raises:
             InvalidPush: if the length is not the image's, or another push of that worker is whole and undecided.
@@ -108,7 +112,10 @@ class Staging:
                 f"push {header.sequence} of worker {header.id.worker}: {header.total_bytes} bytes declared, "
                 f"the image has {layout.total_bytes}"
             )
-        place = self._place(header.id.worker, layout.total_bytes)
+        worker, incarnation, sequence = key_of(header)
+        if (incarnation, sequence) <= self._decided.get(worker, (0, 0)):
+            return None
+        place = self._place(worker, layout.total_bytes)
         if place.part is not None and place.part.whole is not None:
             if key_of(place.part.header) == key_of(header):
                 return None
@@ -129,11 +136,13 @@ class Staging:
         return part if part is not None and part.whole is not None and key_of(part.header) == key else None
 
     def held(self, worker: int, incarnation: int) -> int:
-        """Sequence of the push of that life that is here whole; 0 if none."""
+        """Sequence of the last push of that life that is here whole, decided or not; 0 if none."""
         place = self._places.get(worker)
         part = place.part if place else None
-        mine = part is not None and part.whole is not None and part.header.id.incarnation == incarnation
-        return part.header.sequence if part is not None and mine else 0
+        if part is not None and part.whole is not None and part.header.id.incarnation == incarnation:
+            return part.header.sequence
+        last_life, sequence = self._decided.get(worker, (0, 0))
+        return sequence if last_life == incarnation else 0
 
     def all_whole(self) -> list[Whole]:
         """Every part that is here whole."""
@@ -152,11 +161,14 @@ class Staging:
 
     def abandon(self, worker: int, incarnation: int) -> None:
         """Frees what that life was in the middle of sending; what is whole stays."""
-        if not self.held(worker, incarnation):
+        place = self._places.get(worker)
+        if place is not None and (place.part is None or place.part.whole is None):
             self.drop(worker, incarnation)
 
     def forget(self, key: Key) -> None:
-        """Frees the place of a push that an entry has named."""
+        """Notes that an entry has named a push; its place is free."""
+        worker, *push = key
+        self._decided[worker] = max(self._decided.get(worker, (0, 0)), (push[0], push[1]))
         if self.whole(key) is not None:
             self._places[key[0]].part = None
 

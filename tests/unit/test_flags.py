@@ -105,7 +105,6 @@ def test_some_flags_can_be_chosen() -> None:
 
 
 def test_flags_that_exclude_each_other_are_refused() -> None:
-    assert refusal(server, "--shard=1", "--steps=1", "--epochs=1") == "--steps and --epochs: give one of them, not both"
     assert (
         refusal(server, "--shard=1", "--workers=2", "--min-workers=3")
         == "--min-workers 3: must be 1 to 2, the value of --workers"

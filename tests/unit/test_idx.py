@@ -238,6 +238,7 @@ def test_another_kind_of_file(folder: Path, data: bytes, says: str) -> None:
     assert refusal(folder) == f"{folder / TRAIN_IMAGES}.gz: {says}"
 
 
+@pytest.mark.data
 @pytest.mark.skipif("GRPC_PS_DATA" not in os.environ, reason="GRPC_PS_DATA names no folder with mnist/ in it")
 def test_the_real_mnist() -> None:
     """First labels and counts per class as published."""

@@ -61,7 +61,7 @@ class Driver:
         sequence = member.sequence + 1
         push = Push(
             id=PushId(member.worker, member.incarnation, sequence),
-            base_step=changes.get("base_step", member.base_step),
+            base_step=changes.get("base_step", member.base_steps[-1] if member.base_steps else 0),
             batch=changes.get("batch", member.batch or 0),
             examples=changes.get("examples", 1),
             values=changes.get("values", False),
@@ -267,7 +267,7 @@ def test_a_newcomer_whose_index_has_contributed_waits_for_the_next_round() -> No
     assert newcomer.batch is None
     driver.push(two)
     assert newcomer.batch is not None
-    assert newcomer.base_step == 1
+    assert newcomer.base_steps == [1]
 
 
 def test_a_sync_job_ends_when_nobody_replaces_a_lost_worker() -> None:
@@ -474,3 +474,23 @@ def test_the_log_keeps_what_a_follower_has_not_acknowledged() -> None:
     assert [at for at, _ in driver.job.log.after(position - 1)] == [position]
     with pytest.raises(LookupError):
         list(driver.job.log.after(position - 2))
+
+
+def test_a_push_computed_on_either_release_of_its_lease_is_taken() -> None:
+    """A link that broke brings a second release of the same batch, perhaps of a later step; both are honest."""
+    driver = Driver()
+    one, two = driver.open(2)
+    driver.push(two)
+    driver.job.ask(0, one.incarnation, one.sequence, driver.now)
+    assert set(one.base_steps) == {0, 1}
+    driver.push(one, base_step=0)
+    assert (driver.job.step, one.staleness) == (2, 1)
+    assert one.base_steps == [2]
+
+
+def test_epochs_that_one_layer_states_are_not_cut_short_by_anothers_steps() -> None:
+    driver = Driver(epochs=2, examples=10, batch_size=5)
+    driver.open()
+    assert driver.job.definition is not None
+    settings = driver.job.definition.settings
+    assert (settings["epochs"], settings["steps"]) == (2, 0)

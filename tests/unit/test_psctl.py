@@ -132,7 +132,6 @@ def test_what_the_worker_refuses_is_refused_before_anything_starts(install, caps
         (["--workers", "-1"], "--workers -1: must be"),
         (["--backup", "1"], "--backup 1: only with --mode sync"),
         (["--mode", "sync", "--workers", "2", "--min-workers", "3"], "--min-workers 3: must be 1 to 2"),
-        (["--steps", "5", "--epochs", "1"], "--steps and --epochs"),
         (["--lr", "nan"], "--learning-rate/--lr nan: must be a finite number"),
         (["--batch-size", "0"], "--batch-size 0: must be at least 1"),
         (["--mode", "snyc"], "(did you mean sync?)"),

@@ -213,7 +213,7 @@ def test_link_that_breaks_between_steps_is_mended_by_the_next_wait() -> None:
     shard.streams[0].close()
     one.send(GRADIENTS, 1)
     assert one.wait() == Reply(outcome="APPLIED", global_step=2, batch=1)
-    assert shard.sent() == ["attach", "push 1", "ask 1"]
+    assert shard.sent() == ["attach", "ask 1", "push 1"]
 
 
 def test_opener_whose_link_breaks_attaches_with_the_job_again() -> None:
@@ -221,7 +221,7 @@ def test_opener_whose_link_breaks_attaches_with_the_job_again() -> None:
     one = session(shard, opener=True)
     one.open(GRADIENTS)
     assert one.begin().batch == 0
-    assert shard.sent() == ["attach job", "values 1", "ask 1"]
+    assert shard.sent() == ["attach job", "ask 1", "values 1"]
 
 
 def test_other_boot_means_that_the_state_is_gone() -> None:

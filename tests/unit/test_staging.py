@@ -170,3 +170,22 @@ def test_memory_is_reused_from_push_to_push() -> None:
     before = first.blocks[0].ctypes.data
     staging.forget(key_of(first.header))
     assert begin(staging, sequence=2).blocks[0].ctypes.data == before
+
+
+def test_a_push_that_is_decided_is_not_taken_again_over_a_new_stream() -> None:
+    staging = Staging()
+    part = begin(staging)
+    fill(part, image())
+    part.finish()
+    staging.forget(key_of(part.header))
+    staging.abandon(0, 1)
+    assert staging.held(0, 1) == 1
+    assert staging.begin(header(), LAYOUT) is None
+    assert staging.begin(header(sequence=2), LAYOUT) is not None
+
+
+def test_a_new_life_begins_from_one() -> None:
+    staging = Staging()
+    staging.forget((0, 1, 9))
+    assert staging.held(0, 2) == 0
+    assert staging.begin(header(incarnation=2), LAYOUT) is not None

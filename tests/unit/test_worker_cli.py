@@ -96,7 +96,7 @@ MNIST = ("--ps", "a:1", "--model", "mnist")
         ((*LINEAR, "--threads", "0"), "--threads 0: must be 1 to 1024"),
         ((*LINEAR, "--eval-every", "0"), "--eval-every 0: must be at least 1"),
         ((*LINEAR, "--connect-timeout", "inf"), "--connect-timeout inf: must be a finite number above 0"),
-        (("--model", "linear"), "Missing option '--ps'."),
+        (("--model", "linear"), "--ps: must be given: HOST:PORT,..., the lead shard first"),
         (("--ps", "a:1"), "Missing option '--model'."),
     ],
 )

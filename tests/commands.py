@@ -1,0 +1,105 @@
+"""The installed commands as child processes: started, read line by line, and always reaped."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+DEADLINE = 90.0
+
+
+class Command:
+    """One running command; leaving the `with` kills it if it still runs.
+
+    Attributes:
+        lines: what it has printed so far, stdout and stderr together, in order.
+    """
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        program = Path(sys.executable).with_name(name)
+        self.process = subprocess.Popen(
+            [program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+
+    def until(self, pattern: str, seconds: float = DEADLINE) -> re.Match[str]:
+        """Waits for a line that the pattern matches somewhere."""
+        deadline = time.monotonic() + seconds
+        with self._news:
+            while True:
+                for line in self.lines:
+                    if match := re.search(pattern, line):
+                        return match
+                left = deadline - time.monotonic()
+                ended = not self._reader.is_alive()
+                assert left > 0, f"{self.name} never printed {pattern!r}: {self.text}"
+                assert not ended, f"{self.name} ended without {pattern!r}: {self.text}"
+                self._news.wait(min(left, 0.1))
+
+    def wait(self, seconds: float = DEADLINE) -> int:
+        """Waits for the end; returns the exit code."""
+        code = self.process.wait(seconds)
+        self._reader.join(10)
+        return code
+
+    @property
+    def text(self) -> str:
+        """All that it printed."""
+        return "\n".join(self.lines)
+
+    def summary(self) -> dict[str, Any]:
+        """The line of `--json`."""
+        line = next(line for line in reversed(self.lines) if line.startswith("{"))
+        record: dict[str, Any] = json.loads(line)
+        return record
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def ready(shard: Command) -> str:
+    """Waits until a shard serves; returns its address."""
+    return shard.until(r"^READY shard=\d+ address=(\S+)$")[1]
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has at this moment: for commands that must be told one before they start."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run(name: str, *arguments: object, seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    program = Path(sys.executable).with_name(name)
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, check=False)

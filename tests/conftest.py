@@ -1,0 +1,21 @@
+"""What tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from grpc_ps.client.shared.process import prepare_process
+
+prepare_process()
+
+
+@pytest.fixture(scope="session")
+def mnist_folder() -> str:
+    """The folder with the real MNIST files; tests that need it skip where `GRPC_PS_DATA` does not name one."""
+    folder = Path(os.environ.get("GRPC_PS_DATA", "")) / "mnist"
+    if "GRPC_PS_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip("GRPC_PS_DATA names no folder with the real MNIST files in mnist/")
+    return str(folder)

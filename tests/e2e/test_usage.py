@@ -1,0 +1,85 @@
+"""What is wrong on the command line is said at once: exit 2, the thing named, nothing started."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+from commands import run
+
+pytestmark = pytest.mark.e2e
+
+
+def refused(command: str, *arguments: object) -> str:
+    """Runs a command that must exit 2 with one line on stderr, in under a second of work; returns the line."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = run(command, *arguments, seconds=20)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == 2, ended.stderr
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1, ended.stderr
+    # Computing time, which other processes on the machine do not change: TensorFlow alone takes more to import.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+    assert lines[0].startswith(f"{command}: error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("ps", "names"),
+    [
+        ("", "--ps"),
+        (",", "item 1"),
+        ("a:1,", "item 2"),
+        (",a:1", "item 1"),
+        ("a:1,,b:2", "item 2"),
+        ("a", "'a'"),
+        ("a:", "'a:'"),
+        (":1", "':1'"),
+        ("a:0", "'a:0'"),
+        ("a:70000", "'a:70000'"),
+        ("a:x", "'a:x'"),
+        ("http://a:1", "'http://a:1'"),
+        ("a:1,a:1", "'a:1'"),
+    ],
+)
+def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
+    """Fault B07."""
+    assert names in refused("worker", "--ps", ps, "--model", "linear")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "names"),
+    [
+        ("psserver", ("--shard", "-1", "--port", "0"), ("--shard", "-1")),
+        ("psserver", ("--shard", "2", "--shards", "2", "--port", "0", "--lead", "a:1"), ("--shard 2", "0 to 1")),
+        ("psserver", ("--shard", "1.5", "--port", "0"), ("--shard", "1.5")),
+        ("worker", ("--index", "-1"), ("--index", "-1")),
+        ("worker", ("--index", "3", "--workers", "3"), ("--index 3", "0 to 2")),
+        ("worker", ("--workers", "0"), ("--workers", "0", "at least 1")),
+        ("worker", ("--backup", "-1"), ("--backup", "-1", "0 or more")),
+        ("worker", ("--steps", "-5"), ("--steps", "-5", "at least 1")),
+        ("worker", ("--batch-size", "0"), ("--batch-size", "0", "at least 1")),
+        ("worker", ("--lr", "nan"), ("--lr", "nan", "above 0")),
+    ],
+)
+def test_b08_a_number_out_of_range(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Fault B08: the flag, the value and the range."""
+    base = ("--ps", "127.0.0.1:1", "--model", "linear") if command == "worker" else ()
+    line = refused(command, *base, *arguments)
+    assert all(name in line for name in names), line
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "names"),
+    [
+        ("psserver", ("-shard=1", "--port", "0"), ("-shard=1", "--shard")),
+        ("psserver", ("--shrad", "1", "--port", "0"), ("--shrad", "--shard")),
+        ("psserver", ("--port", "0"), ("--shard",)),
+        ("worker", ("--ps", "a:1", "--model", "mnits"), ("mnits", "mnist", "linear")),
+        ("psctl", ("lunch",), ("lunch", "launch")),
+    ],
+)
+def test_b09_a_mistyped_flag_or_name(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Fault B09."""
+    line = refused(command, *arguments)
+    assert all(name in line for name in names), line
