@@ -14,6 +14,7 @@ from grpc_ps.client.shared.blocks import Placement, place
 from grpc_ps.client.shared.errors import Fenced, InvalidPush, PeerLost, RolledBack, WrongRun, error_classes
 from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
 from grpc_ps.client.shared.logs import event
+from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Stop
 from grpc_ps.psserver.mean import weighted_mean
@@ -34,9 +35,10 @@ logger = logging.getLogger(__name__)
 
 def load_store(threads: int) -> type[Store]:
     """Imports TensorFlow, which takes seconds, and prepares it."""
-    from grpc_ps.psserver.store import Store, configure_tensorflow
+    with quiet_stderr():
+        from grpc_ps.psserver.store import Store, configure_tensorflow
 
-    configure_tensorflow(threads)
+        configure_tensorflow(threads)
     return Store
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.process import quiet_stderr
 
 _FORM = re.compile(r"(cpu|gpu)(?::(\d{1,2}))?", re.IGNORECASE)
 
@@ -24,20 +23,6 @@ def parse_device(text: str) -> str:
     return f"{match[1].upper()}:{int(match[2] or 0)}"
 
 
-@contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Hides what C++ code writes: TensorFlow tells that there is no GPU whatever its log level."""
-    saved = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(nowhere)
-        os.close(saved)
-
-
 def start_tensorflow(*, threads: int | None, device: str | None) -> None:
     """Imports TensorFlow and starts its runtime, which takes seconds.
 
@@ -47,7 +32,7 @@ def start_tensorflow(*, threads: int | None, device: str | None) -> None:
     Raises:
         UsageError: the machine has no such device.
     """
-    with _quiet_stderr():
+    with quiet_stderr():
         import tensorflow as tf
 
         if threads is not None:

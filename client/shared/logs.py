@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from typing import TextIO
 
 
-def setup_logging(component: str, level: int = logging.INFO) -> logging.Logger:
-    """Sends this process's events to stderr under `component` ("psserver", "worker 3") and returns its logger.
+def setup_logging(component: str, stream: TextIO | None = None) -> logging.Logger:
+    """Sends this process's events to `stream` (stderr) under `component` ("psserver", "worker 3"); returns its logger.
 
     Called once by each command; calling again replaces the name.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {component} %(message)s", "%H:%M:%S"))
     root = logging.getLogger("grpc_ps")
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     root.propagate = False
     return root
 

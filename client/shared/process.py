@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -28,6 +31,28 @@ def prepare_process() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     keep_freed_memory()
+
+
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Hides what is written to file descriptor 2: TensorFlow's C++ tells whatever its log level that it finds no GPU.
+
+    Other threads' output is hidden too; what has to be seen goes through `own_stderr`, made before.
+    """
+    saved = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(nowhere)
+        os.close(saved)
+
+
+def own_stderr() -> TextIO:
+    """Opens a second way to this process's stderr, line by line, which `quiet_stderr` does not reach."""
+    return os.fdopen(os.dup(2), "w", buffering=1)
 
 
 def keep_freed_memory() -> bool:
