@@ -10,9 +10,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+PIECE = 16 * 1024
+"""Elements that are averaged at a time."""
 
-def weighted_mean(parts: Sequence[Sequence[Array]], weights: Sequence[float]) -> list[Array]:
-    """Returns Σ wᵢ·gᵢ block by block, summed in the order given. The first part's memory is overwritten.
+
+def average(parts: Sequence[Sequence[Array]], weights: Sequence[float]) -> None:
+    """Writes Σ wᵢ·gᵢ over the first part, block by block, summed in the order given.
 
     A weight of 1 multiplies nothing. 16-bit elements are summed in float32 and rounded once.
 
@@ -21,15 +24,21 @@ def weighted_mean(parts: Sequence[Sequence[Array]], weights: Sequence[float]) ->
         weights: for each push its weight, rounded to float32; they sum to 1.
     """
     if len(parts) == 1 and weights[0] == 1:
-        return list(parts[0])
-    return [_mean_block(blocks, weights) for blocks in zip(*parts, strict=True)]
+        return
+    for blocks in zip(*parts, strict=True):
+        for pieces in zip(*map(_pieces, blocks), strict=True):
+            _average_piece(pieces, weights)
 
 
-def _mean_block(blocks: Sequence[Array], weights: Sequence[float]) -> Array:
-    target = blocks[0]
+def _pieces(block: Array) -> list[Array]:
+    """Cuts a block so small that all parts' pieces and their sum stay in the cache."""
+    return [block[start : start + PIECE] for start in range(0, len(block), PIECE)]
+
+
+def _average_piece(pieces: Sequence[Array], weights: Sequence[float]) -> None:
+    target = pieces[0]
     wide = target.dtype if target.dtype.itemsize >= 4 else np.dtype(np.float32)
     total = np.multiply(target, wide.type(weights[0]), dtype=wide)
-    for block, weight in zip(blocks[1:], weights[1:], strict=True):
-        total += np.multiply(block, wide.type(weight), dtype=wide)
+    for piece, weight in zip(pieces[1:], weights[1:], strict=True):
+        total += np.multiply(piece, wide.type(weight), dtype=wide)
     np.copyto(target, total, casting="same_kind")
-    return target

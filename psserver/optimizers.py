@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import tensorflow as tf
@@ -28,34 +29,39 @@ class Rule:
     update: Update
 
 
-def _scalar(like: Variable, value: float) -> Tensor:
-    return tf.constant(value, like.dtype)
+class _Scalars:
+    """Makes each scalar operand once for all blocks of its type: that takes as long as updating a small block."""
 
+    def __init__(self) -> None:
+        self.of = lru_cache(maxsize=64)(tf.constant)
+        self.power = lru_cache(maxsize=64)(self._power)
 
-def _power(like: Variable, base: float, exponent: int) -> Tensor:
-    """In the block's own precision, as TensorFlow's optimizers do: 1 - 0.999 loses three of float32's seven digits."""
-    return tf.pow(_scalar(like, base), _scalar(like, float(exponent)))
+    def _power(self, base: float, exponent: int, dtype: Any) -> Tensor:
+        """In the block's own precision, as TensorFlow's optimizers do: 1 - 0.999 loses half of float32's digits."""
+        return tf.pow(self.of(base, dtype), self.of(float(exponent), dtype))
 
 
 def sgd(settings: job_pb2.Settings) -> Rule:
     """w -= lr g (`ResourceApplyGradientDescent`)."""
+    scalars = _Scalars()
 
     def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
-        _ops.ResourceApplyGradientDescent(var=block.handle, alpha=_scalar(block, lr), delta=grad)
+        _ops.ResourceApplyGradientDescent(var=block.handle, alpha=scalars.of(lr, block.dtype), delta=grad)
 
     return Rule({}, update)
 
 
 def momentum(settings: job_pb2.Settings) -> Rule:
     """v = m v + g; w -= lr v, or w -= lr (g + m v) with nesterov (`ResourceApplyMomentum`)."""
+    scalars = _Scalars()
 
     def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
         _ops.ResourceApplyMomentum(
             var=block.handle,
             accum=slots["velocity"].handle,
-            lr=_scalar(block, lr),
+            lr=scalars.of(lr, block.dtype),
             grad=grad,
-            momentum=_scalar(block, settings.momentum),
+            momentum=scalars.of(settings.momentum, block.dtype),
             use_nesterov=settings.nesterov,
         )
 
@@ -64,10 +70,11 @@ def momentum(settings: job_pb2.Settings) -> Rule:
 
 def adagrad(settings: job_pb2.Settings) -> Rule:
     """a += g²; w -= lr g / √a (`ResourceApplyAdagrad`)."""
+    scalars = _Scalars()
 
     def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
         accumulator = slots["accumulator"].handle
-        _ops.ResourceApplyAdagrad(var=block.handle, accum=accumulator, lr=_scalar(block, lr), grad=grad)
+        _ops.ResourceApplyAdagrad(var=block.handle, accum=accumulator, lr=scalars.of(lr, block.dtype), grad=grad)
 
     return Rule({"accumulator": settings.initial_accumulator}, update)
 
@@ -77,18 +84,19 @@ def adam(settings: job_pb2.Settings) -> Rule:
 
     The powers of the betas follow from the number of updates, so they are no slots.
     """
+    scalars = _Scalars()
 
     def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
         _ops.ResourceApplyAdam(
             var=block.handle,
             m=slots["m"].handle,
             v=slots["v"].handle,
-            beta1_power=_power(block, settings.beta_1, updates + 1),
-            beta2_power=_power(block, settings.beta_2, updates + 1),
-            lr=_scalar(block, lr),
-            beta1=_scalar(block, settings.beta_1),
-            beta2=_scalar(block, settings.beta_2),
-            epsilon=_scalar(block, settings.epsilon),
+            beta1_power=scalars.power(settings.beta_1, updates + 1, block.dtype),
+            beta2_power=scalars.power(settings.beta_2, updates + 1, block.dtype),
+            lr=scalars.of(lr, block.dtype),
+            beta1=scalars.of(settings.beta_1, block.dtype),
+            beta2=scalars.of(settings.beta_2, block.dtype),
+            epsilon=scalars.of(settings.epsilon, block.dtype),
             grad=grad,
         )
 

@@ -17,7 +17,7 @@ from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Stop
-from grpc_ps.psserver.mean import weighted_mean
+from grpc_ps.psserver.mean import average
 from grpc_ps.psserver.messages import answer_message, specs_of
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
@@ -160,7 +160,7 @@ class Replay:
         self._in_kernels(partial(self._make_store, plan, part), lambda snapshot: self._opened(push, snapshot))
 
     def _make_store(self, plan: Plan, part: Part) -> Snapshot:
-        store = self._store_class.result()(plan.values.blocks, part.blocks, plan.job.settings)
+        store = self._store_class.result()(plan.values.blocks, part.image.blocks, plan.job.settings)
         self._store = store
         return self._read(store, plan, 0)
 
@@ -176,20 +176,24 @@ class Replay:
         store, plan = self._store, self.plan
         if store is None or plan is None:
             raise LookupError("apply before open")
-        parts = [self._part(push).blocks for push, _ in entry.pushes]
+        images = [self._part(push).image for push, _ in entry.pushes]
         weights = [weight for _, weight in entry.pushes]
         # A buffer that nobody else holds is updated in place instead of copied.
         self._snapshot = None
 
         def update() -> tuple[Snapshot, str]:
-            store.apply(weighted_mean(parts, weights), entry.learning_rate)
+            first = images[0]
+            average([image.blocks for image in images], weights)
+            if first.operands is None:
+                first.operands = store.operands(first.blocks)
+            store.apply(first.operands, entry.learning_rate)
             snapshot = self._read(store, plan, entry.step)
             return snapshot, snapshot.non_finite()
 
         def applied(result: tuple[Snapshot, str]) -> None:
             self._applied(entry, *result)
 
-        if plan.gradients.total_bytes * len(parts) <= INLINE_BYTES:
+        if plan.gradients.total_bytes * len(images) <= INLINE_BYTES:
             applied(update())
         else:
             self._in_kernels(update, applied)

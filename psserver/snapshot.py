@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from google.protobuf.message import Message
 
+from grpc_ps.client.shared.blocks import Block
 from grpc_ps.client.shared.codec import attach_chunk, encode_chunk, encode_message
 from grpc_ps.client.shared.image import Layout, chunk_spans, gather, numpy_dtype
+from grpc_ps.psserver.finite import first_non_finite
 
 
 class Snapshot:
@@ -61,20 +63,9 @@ class Snapshot:
 
     def non_finite(self) -> str:
         """Returns the name of a parameter with a NaN or an infinity, or nothing."""
-        for block, buffer in zip(self._layout.blocks, self._buffers, strict=True):
-            if block.floating and not all_finite(np.frombuffer(buffer, numpy_dtype(block.dtype))):
-                return block.parameter
-        return ""
+        values = (np.frombuffer(buffer, numpy_dtype(block.dtype)) for block, buffer in self._floating())
+        return first_non_finite(self._layout, values)
 
-
-def all_finite(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
-    """Whether no element is NaN or infinite.
-
-    Their dot product with themselves tells in a fraction of the time; where that is not finite, which large finite
-    elements cause too, each element is looked at.
-    """
-    if values.dtype in (np.float32, np.float64):
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(values, values)):
-                return True
-    return bool(np.isfinite(values).all())
+    def _floating(self) -> Iterator[tuple[Block, memoryview]]:
+        pairs = zip(self._layout.blocks, self._buffers, strict=True)
+        return ((block, buffer) for block, buffer in pairs if block.floating)

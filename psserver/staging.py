@@ -14,7 +14,7 @@ from grpc_ps.client.shared.errors import Corrupt, InvalidPush
 from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_views
 from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
-from grpc_ps.psserver.snapshot import all_finite
+from grpc_ps.psserver.finite import first_non_finite, probably_finite
 
 Array = npt.NDArray[Any]
 Key = tuple[int, int, int]
@@ -25,21 +25,42 @@ def key_of(header: PushHeader) -> Key:
     return header.id.worker, header.id.incarnation, header.sequence
 
 
+class Image:
+    """A push's image in memory, made once a place and filled anew by each push.
+
+    Attributes:
+        blocks: one typed, flat view per block.
+        operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
+    """
+
+    def __init__(self, layout: Layout, buffer: Bytes) -> None:
+        self.layout = layout
+        self.buffer = buffer
+        self.blocks: Sequence[Array] = block_views(layout, buffer)
+        self.operands: Any = None
+        uniform = all(block.dtype == "float32" for block in layout.blocks)
+        self._numbers: Array | None = buffer.view(np.float32) if uniform else None
+
+    def looks_finite(self, start: int, stop: int) -> bool:
+        """Whether bytes `start` to `stop` are surely finite; False asks for a closer look."""
+        if self._numbers is None:
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return probably_finite(self._numbers[start // 4 : stop // 4])
+
+
 class Part:
     """One push's image on this shard, filled chunk by chunk in order.
 
-    Each block is tested for finiteness as soon as it is complete, while it is still in the cache.
+    Each chunk is tested for finiteness while it is still in the cache.
     """
 
-    def __init__(self, header: PushHeader, layout: Layout, buffer: Bytes) -> None:
+    def __init__(self, header: PushHeader, image: Image) -> None:
         self.header = header
-        self.blocks: Sequence[Array] = block_views(layout, buffer)
+        self.image = image
         self.whole: Whole | None = None
-        self._layout = layout
-        self._buffer = buffer
         self._received = 0
-        self._tested = 0
-        self._non_finite = ""
+        self._suspect = False
 
     def write(self, chunk: ChunkView) -> None:
         """Takes the next chunk.
@@ -48,25 +69,18 @@ class Part:
             InvalidPush: for a gap, a repetition or bytes beyond the image.
             Corrupt: for a chunk whose sum is wrong.
         """
-        end = chunk.offset + len(chunk.data)
-        if chunk.offset != self._received or not len(chunk.data):
-            got = f"a chunk of {len(chunk.data)} bytes at {chunk.offset}"
+        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.image.layout.total_bytes
+        if start != self._received or start == end:
+            got = f"a chunk of {len(chunk.data)} bytes at {start}"
             raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
-        if end > self._layout.total_bytes:
-            raise InvalidPush(f"{self}: bytes up to {end}, the image has {self._layout.total_bytes}")
+        if end > total:
+            raise InvalidPush(f"{self}: bytes up to {end}, the image has {total}")
         if not chunk.check():
-            raise Corrupt(f"{self}: the sum of the chunk at {chunk.offset} is wrong")
-        self._buffer[chunk.offset : end] = np.frombuffer(chunk.data, np.uint8)
+            raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
+        self.image.buffer[start:end] = np.frombuffer(chunk.data, np.uint8)
         self._received = end
         if self.header.kind == PushHeader.KIND_GRADIENTS:
-            self._test_blocks()
-
-    def _test_blocks(self) -> None:
-        blocks, offsets = self._layout.blocks, self._layout.offsets
-        while self._tested < len(blocks) and offsets[self._tested] + blocks[self._tested].nbytes <= self._received:
-            if not self._non_finite and not all_finite(self.blocks[self._tested]):
-                self._non_finite = blocks[self._tested].parameter
-            self._tested += 1
+            self._suspect = self._suspect or not self.image.looks_finite(start, end)
 
     def finish(self) -> Whole:
         """Declares the part whole.
@@ -74,9 +88,11 @@ class Part:
         Raises:
             InvalidPush: if bytes are missing.
         """
-        if self._received != self._layout.total_bytes:
-            raise InvalidPush(f"{self}: ended after {self._received} of {self._layout.total_bytes} bytes")
-        self.whole = Whole(header=self.header, non_finite=self._non_finite)
+        image = self.image
+        if self._received != image.layout.total_bytes:
+            raise InvalidPush(f"{self}: ended after {self._received} of {image.layout.total_bytes} bytes")
+        non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""
+        self.whole = Whole(header=self.header, non_finite=non_finite)
         return self.whole
 
     def __str__(self) -> str:
@@ -87,7 +103,7 @@ class Part:
 class _Place:
     """A worker's place: its memory, reused from push to push, and the part in it."""
 
-    buffer: Bytes
+    image: Image
     part: Part | None = None
 
 
@@ -115,18 +131,18 @@ class Staging:
         worker, incarnation, sequence = key_of(header)
         if (incarnation, sequence) <= self._decided.get(worker, (0, 0)):
             return None
-        place = self._place(worker, layout.total_bytes)
+        place = self._place(worker, layout)
         if place.part is not None and place.part.whole is not None:
             if key_of(place.part.header) == key_of(header):
                 return None
             raise InvalidPush(f"{place.part} is not decided yet")
-        place.part = Part(header, layout, place.buffer[: layout.total_bytes])
+        place.part = Part(header, place.image)
         return place.part
 
-    def _place(self, worker: int, nbytes: int) -> _Place:
+    def _place(self, worker: int, layout: Layout) -> _Place:
         place = self._places.get(worker)
-        if place is None or len(place.buffer) < nbytes:
-            place = self._places[worker] = _Place(aligned_buffer(nbytes))
+        if place is None or place.image.layout is not layout:
+            place = self._places[worker] = _Place(Image(layout, aligned_buffer(layout.total_bytes)))
         return place
 
     def whole(self, key: Key) -> Part | None:
@@ -174,4 +190,4 @@ class Staging:
 
     def bytes(self) -> int:
         """Memory of all places."""
-        return sum(len(place.buffer) for place in self._places.values())
+        return sum(len(place.image.buffer) for place in self._places.values())

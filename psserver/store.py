@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -39,7 +40,7 @@ def tensor_of(array: Array) -> Any:
     TensorFlow takes foreign memory only at a multiple of 64 bytes (it aborts the process at other places), and
     does not take bfloat16 at all: that goes through as 16-bit integers.
     """
-    if array.dtype.name == "bfloat16":
+    if array.dtype == ml_dtypes.bfloat16:
         return tf.bitcast(tensor_of(array.view(np.uint16)), tf.bfloat16)
     if array.dtype == np.bool_ or array.ctypes.data % ALIGNMENT or not array.flags.writeable or not array.size:
         return tf.convert_to_tensor(array)
@@ -73,13 +74,23 @@ class Store:
         self._updated = [held for held in self._held if held.block.floating]
         self.updates = 0
 
-    def apply(self, gradients: Sequence[Array], learning_rate: float) -> None:
+    def operands(self, gradients: Sequence[Array]) -> list[Any]:
+        """Returns tensors over the memory of gradients, for `apply`; they follow what is written there later.
+
+        Raises:
+            ValueError: TensorFlow cannot use that memory: it is not aligned.
+        """
+        if any(gradient.ctypes.data % ALIGNMENT for gradient in gradients):
+            raise ValueError(f"gradients must begin at multiples of {ALIGNMENT} bytes")
+        return [tensor_of(gradient) for gradient in gradients]
+
+    def apply(self, operands: Sequence[Any], learning_rate: float) -> None:
         """Updates every floating block once with its gradient (its delta, if it is not trainable)."""
-        for held, gradient in zip(self._updated, gradients, strict=True):
+        for held, gradient in zip(self._updated, operands, strict=True):
             if held.block.trainable:
-                self._rule.update(held.variable, held.slots, tensor_of(gradient), learning_rate, self.updates)
+                self._rule.update(held.variable, held.slots, gradient, learning_rate, self.updates)
             else:
-                held.variable.assign_add(tensor_of(gradient))
+                held.variable.assign_add(gradient)
         self.updates += 1
 
     def read(self) -> list[memoryview]:

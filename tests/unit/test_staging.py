@@ -68,8 +68,8 @@ def test_a_part_is_visible_only_when_whole(chunk_bytes: int) -> None:
     report = part.finish()
     assert report.non_finite == ""
     assert staging.whole(key_of(part.header)) is part
-    assert [block.tolist() for block in part.blocks] == [[1.0] * 40, [2.0] * 3]
-    assert all(block.ctypes.data % 64 == 0 for block in part.blocks)
+    assert [block.tolist() for block in part.image.blocks] == [[1.0] * 40, [2.0] * 3]
+    assert all(block.ctypes.data % 64 == 0 for block in part.image.blocks)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_memory_is_reused_from_push_to_push() -> None:
     first = begin(staging)
     fill(first, image())
     first.finish()
-    before = first.blocks[0].ctypes.data
+    before = first.image.blocks[0].ctypes.data
     staging.forget(key_of(first.header))
-    assert begin(staging, sequence=2).blocks[0].ctypes.data == before
+    assert begin(staging, sequence=2).image.blocks[0].ctypes.data == before
 
 
 def test_a_push_that_is_decided_is_not_taken_again_over_a_new_stream() -> None:
