@@ -25,6 +25,8 @@ def prepare_process() -> None:
         360 to 255 us. gRPC reads the experiment when it is loaded, hence "before".
 
       - numpy's dot product over several threads costs more in waking them than it gains on blocks of 1 MiB.
+      - TensorFlow uses oneDNN by itself only on newer Intel processors. Elsewhere it takes the gradients of three layers
+        of 2048 for a batch of 10 from 92 to 20 ms on one thread, and those of mnist's layer of 100 stay at 0.6 ms.
 
     What the environment already sets stays as it is; gRPC's and TensorFlow's own chatter on stderr is off, since a
     command says in one line what is wrong.
@@ -33,6 +35,7 @@ def prepare_process() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     keep_freed_memory()
 
 
