@@ -25,7 +25,7 @@ def prepare_process() -> None:
         360 to 255 us. gRPC reads the experiment when it is loaded, hence "before".
 
       - numpy's dot product over several threads costs more in waking them than it gains on blocks of 1 MiB.
-      - TensorFlow uses oneDNN by itself only on newer Intel processors. Elsewhere it takes the gradients of three layers
+      - TensorFlow uses oneDNN by itself only on newer Intel processors. Elsewhere it takes gradients of three layers
         of 2048 for a batch of 10 from 92 to 20 ms on one thread, and those of mnist's layer of 100 stay at 0.6 ms.
 
     What the environment already sets stays as it is; gRPC's and TensorFlow's own chatter on stderr is off, since a
