@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from grpc_ps.client.shared.process import prepare_process
+import sys
+
+from grpc_ps.client.shared.process import own_stderr, prepare_process
 
 
 def main() -> None:
     """Runs one shard until its job is over, and ends the process."""
     prepare_process()
+    sys.stderr = own_stderr()
     # Only now: gRPC and the allocator read their settings when they are loaded.
     from grpc_ps.client.shared.errors import run_main
     from grpc_ps.psserver.command import psserver

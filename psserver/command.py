@@ -13,7 +13,6 @@ import click
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.flags import Command, Real, Whole, job_options, settings_from_flags
 from grpc_ps.client.shared.logs import setup_logging
-from grpc_ps.client.shared.process import own_stderr
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.job import Limits
 from grpc_ps.psserver.messages import stated
@@ -74,7 +73,7 @@ def psserver(**flags: Any) -> int:
     the job that are given to shard 0 are fixed for all; the worker that opens the job chooses the others.
     """
     config = config_from_flags(flags)
-    setup_logging(f"psserver {config.shard}", own_stderr())
+    setup_logging(f"psserver {config.shard}")
     return asyncio.run(serve(config))
 
 

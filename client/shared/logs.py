@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TextIO
 
 
-def setup_logging(component: str, stream: TextIO | None = None) -> logging.Logger:
-    """Sends this process's events to `stream` (stderr) under `component` ("psserver", "worker 3"); returns its logger.
+def setup_logging(component: str) -> logging.Logger:
+    """Sends this process's events to stderr under `component` ("psserver", "worker 3") and returns its logger.
 
     Called once by each command; calling again replaces the name.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {component} %(message)s", "%H:%M:%S"))
     root = logging.getLogger("grpc_ps")
     root.handlers[:] = [handler]

@@ -43,7 +43,8 @@ def prepare_process() -> None:
 def quiet_stderr() -> Iterator[None]:
     """Hides what is written to file descriptor 2: TensorFlow's C++ tells whatever its log level that it finds no GPU.
 
-    Other threads' output is hidden too; what has to be seen goes through `own_stderr`, made before.
+    Other threads' output is hidden too, but for what goes through `own_stderr`: a process that does this beside other
+    work makes that its `sys.stderr` first.
     """
     saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
