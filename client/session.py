@@ -35,11 +35,9 @@ class TrainingSession:
     """Sends pushes and waits for what follows; `parameters` is overwritten in place by each release.
 
     One thread uses it: `open` (the opener only), `begin`, then `send` and `wait` in turn until a reply is `done`, then
-    `leave`. `note` and the attributes may be used by others too. Links that break are made again and nothing is lost or
-    applied twice; `wait` raises PsError when that is not possible within the timeouts, or not allowed: Fenced,
-    RolledBack and WrongRun mean that this membership has ended.
-
-    The tensors given to `open` and `send` must not change until `wait` has returned.
+    `leave`. `note` and the attributes may be used by others too. Links that break are made again; nothing is lost or
+    applied twice. `wait` raises PsError where that is not possible in time, or not allowed: Fenced, RolledBack and
+    WrongRun end this membership. Tensors given to `open` and `send` must not change until `wait` has returned.
 
     Attributes:
         parameters: name -> array in the parameter's shape, 64-byte aligned, the same objects for the session's life.
@@ -96,7 +94,7 @@ class TrainingSession:
 
     def begin(self) -> Reply:
         """Asks what to do and waits for the first release."""
-        # The opener's push is answered by itself; asking too would bring a second answer.
+        # The opener's push is answered by itself.
         if self._push is None and self._verdict is None:
             self._attempt(self._ask)
         return self.wait()
@@ -139,6 +137,10 @@ class TrainingSession:
     def note(self, local_step: int, loss: float | None = None) -> None:
         """Sets what the lead is told: steps this process has computed, and the loss of its last batch."""
         self._heartbeat.note(local_step, loss)
+
+    def interrupt(self, why: str) -> None:
+        """Ends every wait of the session, with Ending. Any thread may call it."""
+        self._decide(Ending(why), 0.0)
 
     def leave(self) -> None:
         """Gives the place back and closes the links. Never raises; calling it again does nothing."""

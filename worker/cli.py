@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -25,6 +22,7 @@ from grpc_ps.client.shared.flags import (
 from grpc_ps.client.shared.process import prepare_process
 from grpc_ps.models.datasets import CHOICES
 from grpc_ps.worker.config import Value, WorkerConfig
+from grpc_ps.worker.interrupt import Interrupt
 
 # Nothing here may import gRPC, and so no module of errors, when this one is loaded: `main` prepares the process first.
 
@@ -129,7 +127,8 @@ def _check_data(model: str, name: str | None, directory: Path | None) -> None:
 )
 @click.option("--check", is_flag=True, help="Check flags, model and data files, and exit; needs no --ps.")
 @click.option("--json", is_flag=True, help="Print a summary as one line of JSON on stdout, the rest on stderr.")
-def worker(**flags: Any) -> int:
+@click.pass_obj
+def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     """Trains a model: takes parameters from the shards, computes gradients, and sends them back."""
     config = build_config(flags)
     if flags["check"]:
@@ -146,7 +145,8 @@ def worker(**flags: Any) -> int:
 
     from grpc_ps.worker.run import Worker
 
-    summary = Worker(config, factory, _printer(config)).run()
+    on_session = interrupt.watch if interrupt is not None else lambda session: None
+    summary = Worker(config, factory, _printer(config), on_session=on_session).run()
     if config.json:
         click.echo(summary)
     return 0
@@ -174,25 +174,25 @@ def _printer(config: WorkerConfig) -> Any:
     return lambda line: print(line, file=stream, flush=True)
 
 
-def _end_on_signals() -> None:
-    """SIGTERM and SIGINT unwind the process, so that the worker leaves its job; a second one ends it at once."""
-    seen: list[int] = []
+def run(interrupt: Interrupt) -> int:
+    """Runs the command; returns its exit code."""
+    from grpc_ps.client.shared.errors import Ending
 
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if seen:
-            os._exit(128 + signum)
-        seen.append(signum)
-        raise SystemExit(128 + signum)
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    try:
+        code: int = worker.main(prog_name="worker", standalone_mode=False, obj=interrupt)
+    except Ending:
+        if not interrupt.number:
+            raise
+        code = 128 + interrupt.number
+    return code
 
 
 def main() -> None:
     """Runs the command and ends the process."""
     prepare_process()
-    _end_on_signals()
+    interrupt = Interrupt()
+    interrupt.install()
 
     from grpc_ps.client.shared.errors import run_main
 
-    run_main(lambda: worker.main(prog_name="worker", standalone_mode=False), "worker")
+    run_main(lambda: run(interrupt), "worker")

@@ -75,9 +75,18 @@ class Worker:
         config: the process's settings.
         factory: makes the model; called a second time for evaluation.
         echo: prints a line for people.
+        on_session: told of each session that is joined.
     """
 
-    def __init__(self, config: WorkerConfig, factory: ModelFactory, echo: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        factory: ModelFactory,
+        echo: Callable[[str], None],
+        *,
+        on_session: Callable[[TrainingSession], None] = lambda session: None,
+    ) -> None:
+        self._on_session = on_session
         self._config = config
         with placed(config.device):
             self._model = factory()
@@ -126,6 +135,7 @@ class Worker:
         """Trains through as many sessions as it takes. A refusal to join ends the worker, a lost session does not."""
         while True:
             session = self._join(client)
+            self._on_session(session)
             try:
                 self._train(session)
                 return self._last_evaluation(client, session)

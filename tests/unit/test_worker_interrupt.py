@@ -1,0 +1,65 @@
+"""Signals end a worker at once while it holds nothing, and let it leave when it is a member."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import signal, sys, threading
+from grpc_ps.worker.interrupt import Interrupt
+
+class Session:
+    def __init__(self): self.told = threading.Event()
+    def interrupt(self, why): print(why, flush=True); self.told.set()
+
+interrupt = Interrupt()
+interrupt.install()
+session = Session()
+if "member" in sys.argv: interrupt.watch(session)
+print("ready", flush=True)
+session.told.wait(30)
+if "stuck" in sys.argv: threading.Event().wait(30)
+print("left", flush=True)
+sys.exit(128 + interrupt.number)
+"""
+
+
+def ended(number: signal.Signals, *arguments: str, times: int = 1) -> tuple[int, list[str]]:
+    """Runs the program, sends the signal, and returns exit code and output."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            lines = [process.stdout.readline().strip()]
+            for _ in range(times):
+                process.send_signal(number)
+                if times > 1 and len(lines) == 1:
+                    lines.append(process.stdout.readline().strip())
+            rest, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        return process.returncode, [*lines, *rest.split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_without_a_session_the_process_ends_at_once(number: signal.Signals) -> None:
+    assert ended(number) == (128 + number, ["ready"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_member_is_told_and_leaves(number: signal.Signals) -> None:
+    assert ended(number, "member") == (128 + number, ["ready", f"ended by {number.name}", "left"])
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    code, lines = ended(signal.SIGTERM, "member", "stuck", times=2)
+    assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
+
+
+def test_the_grace_time_ends_a_member_that_does_not_leave() -> None:
+    code, lines = ended(signal.SIGTERM, "member", "stuck")
+    assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
