@@ -15,7 +15,7 @@ def main() -> None:
     from grpc_ps.client.shared.errors import run_main
     from grpc_ps.psserver.command import psserver
 
-    run_main(lambda: psserver.main(standalone_mode=False), "psserver")
+    run_main(lambda: psserver.main(standalone_mode=False), "psserver", at_once=True)
 
 
 if __name__ == "__main__":

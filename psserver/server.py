@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -51,14 +51,16 @@ class ShardServer:
         self.address = ""
         self._boot = secrets.randbits(63) | 1
         self._interrupted = asyncio.Event()
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[None] = self._loop.create_future()
         self._kernels = ThreadPoolExecutor(1, thread_name_prefix="kernels")
+        self._store_class: Future[type[Any]] = Future()
         self._replay = Replay(
             shard=config.shard,
             shard_count=config.shards,
             chunk_bytes=config.chunk_bytes,
             kernels=self._kernels,
-            store_class=self._kernels.submit(load_store, config.threads),
+            store_class=self._store_class,
             on_overflow=lambda parameter, step: self._upstream.overflow(parameter, step),
             on_failure=self._fail,
         )
@@ -81,6 +83,12 @@ class ShardServer:
             raise UsageError(error_of(refusal)) from refusal
         return Coordinator(job, self._replay, self.config.chunk_bytes)
 
+    def _loaded(self, loading: Future[type[Any]]) -> None:
+        if (error := loading.exception()) is not None:
+            self._loop.call_soon_threadsafe(self._fail, error)
+        else:
+            self._store_class.set_result(loading.result())
+
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
@@ -92,6 +100,8 @@ class ShardServer:
             UsageError: the port cannot be had.
         """
         self._bind()
+        # TensorFlow is imported while workers start, which import it too.
+        self._kernels.submit(load_store, self.config.threads).add_done_callback(self._loaded)
         if self._coordinator is not None:
             self._upstream = Local(self._coordinator)
         else:

@@ -195,4 +195,4 @@ def main() -> None:
 
     from grpc_ps.client.shared.errors import run_main
 
-    run_main(lambda: run(interrupt), "worker")
+    run_main(lambda: run(interrupt), "worker", at_once=True)

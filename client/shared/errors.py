@@ -29,6 +29,7 @@ A refusal crosses the wire as a gRPC status with its text as details and its `re
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -235,11 +236,12 @@ def _from_status(code: grpc.StatusCode, text: str) -> PsError:
     return JobFailed(f"{text} ({code.name})")
 
 
-def run_main(main: Callable[[], int | None], name: str | None = None) -> NoReturn:
+def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once: bool = False) -> NoReturn:
     """Runs a command and ends the process: the one place where an error becomes a line on stderr and an exit code.
 
     `main` returns the exit code; `name` is the command's, the program's by default. The traceback of an error that is
-    not foreseen goes to the log.
+    not foreseen goes to the log. `at_once` ends without Python's own tidying up, which waits for threads: one that
+    imports TensorFlow cannot be stopped for seconds.
     """
     import click  # only commands need it
 
@@ -257,6 +259,10 @@ def run_main(main: Callable[[], int | None], name: str | None = None) -> NoRetur
     except Exception as error:
         logging.getLogger(prefix).exception("unexpected error")
         code = _say(prefix, f"unexpected {type(error).__name__}: {error}", 1)
+    if at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 from commands import Command, free_port, ready, run
 
-pytestmark = pytest.mark.e2e
+# One group: whole clusters run one after the other, beside the smaller tests.
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ import pytest
 
 from grpc_ps.client.cluster_file import ClusterFile
 
-pytestmark = pytest.mark.e2e
+# One group: whole clusters run one after the other, beside the smaller tests.
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
 
 DEADLINE = 60.0
 

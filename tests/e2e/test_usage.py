@@ -7,7 +7,8 @@ import resource
 import pytest
 from commands import run
 
-pytestmark = pytest.mark.e2e
+# One group: whole clusters run one after the other, beside the smaller tests.
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
 
 
 def refused(command: str, *arguments: object) -> str:
