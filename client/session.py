@@ -108,7 +108,7 @@ class TrainingSession:
         """
         released = self._released
         if released is None or released.batch is None:
-            raise RuntimeError("`send` needs the batch of a reply: call `begin` or `wait` before")
+            raise RuntimeError("`send` needs the batch of a reply: `begin` or `wait` come before")
         header = wire.PushHeader(
             kind=wire.PushHeader.KIND_GRADIENTS,
             base_step=released.global_step,
@@ -261,7 +261,7 @@ class TrainingSession:
                 raise LostState(f"shard {number} ({self._shards[number].address}) restarted and lost its state")
         self._boots = boots
 
-    # What the heartbeat's thread tells
+    # The heartbeat's thread
 
     def beat(self, response: wire.HeartbeatResponse) -> None:
         """Takes what the lead answered. An answer of the end that is under way comes first."""
