@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -30,8 +31,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             return handler._replace(unary_unary=_whole(handler.unary_unary))
         if handler.unary_stream:
             return handler._replace(unary_stream=_streaming(handler.unary_stream))
-        if handler.stream_stream and not handler.stream_stream.__qualname__.startswith("ReflectionServicer"):
-            return handler._replace(stream_stream=_whole(handler.stream_stream))
+        if handler.stream_stream:
+            # A handler yields its responses, as reflection's does, or writes them itself, as ours do.
+            wrap = _streaming if inspect.isasyncgenfunction(handler.stream_stream) else _whole
+            return handler._replace(stream_stream=wrap(handler.stream_stream))
         return handler
 
 
