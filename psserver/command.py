@@ -14,7 +14,7 @@ from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.flags import Command, Real, Whole, job_options, settings_from_flags
 from grpc_ps.client.shared.logs import setup_logging
 from grpc_ps.psserver.config import ShardConfig
-from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.messages import stated
 from grpc_ps.psserver.server import ShardServer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpc_ps.client.shared.image import ALIGNMENT
-from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.settings import Settings
 
 MIB = 1 << 20

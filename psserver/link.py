@@ -32,14 +32,18 @@ class Link:
     Args:
         lead: the lead's address.
         hello: what this shard is; position and parts are filled in at each connection.
-        connect_seconds: how long to wait for the lead at first, and to find it again.
+        connect_seconds: how long to wait for the lead at first.
+        link_seconds: how long to try to find it again.
     """
 
-    def __init__(self, *, lead: str, hello: wire.Hello, replay: Replay, connect_seconds: float) -> None:
+    def __init__(
+        self, *, lead: str, hello: wire.Hello, replay: Replay, connect_seconds: float, link_seconds: float
+    ) -> None:
         self._lead = lead
         self._hello = hello
         self._replay = replay
         self._connect_seconds = connect_seconds
+        self._link_seconds = link_seconds
         self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
         self._lead_boot = 0
         self._acknowledged = 0
@@ -68,10 +72,9 @@ class Link:
                     return await self._follow(stub)
                 except (PeerUnreachable, PeerLost) as error:
                     now = time.monotonic()
-                    if now - self._last_up > self._connect_seconds:
-                        raise PeerUnreachable(
-                            f"lead {self._lead}: no answer for {self._connect_seconds:g} s"
-                        ) from error
+                    patience = self._link_seconds if self._lead_boot else self._connect_seconds
+                    if now - self._last_up > patience:
+                        raise PeerUnreachable(f"shard 0 ({self._lead}) has not answered for {patience:g} s") from error
                     if now - said > SAY_EVERY:
                         said = now
                         event(logger, "waiting", what=f"the lead at {self._lead}")

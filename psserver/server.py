@@ -128,7 +128,11 @@ class ShardServer:
             address=self.address,
         )
         return Link(
-            lead=self.config.lead, hello=hello, replay=self._replay, connect_seconds=self.config.connect_seconds
+            lead=self.config.lead,
+            hello=hello,
+            replay=self._replay,
+            connect_seconds=self.config.connect_seconds,
+            link_seconds=self.config.limits.link,
         )
 
     def _add_services(self) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from grpc_ps.psserver.config import ShardConfig
-from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
 
 T = TypeVar("T")

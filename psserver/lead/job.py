@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Admit, Answer, Dismiss, Done, Log, Open, Pin, Result, Stop
 from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Parts, Push
@@ -16,25 +15,6 @@ from grpc_ps.psserver.lead.training import Training
 
 MAX_PINS = 8
 """Snapshots that readers may hold at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Times of the lead, in seconds; every wait of the job ends by one of them.
-
-    Attributes:
-        lease: without a heartbeat for so long a worker counts as lost.
-        link: a shard whose link is down for so long counts as lost.
-        start: sync: for so long the job waits for its workers.
-        rejoin: sync: for so long an open round waits for a replacement of a lost worker.
-        pin: a snapshot is kept for a reader for so long.
-    """
-
-    lease: float = 10.0
-    link: float = 10.0
-    start: float = 300.0
-    rejoin: float = 60.0
-    pin: float = 30.0
 
 
 class Job:

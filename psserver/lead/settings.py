@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,8 +11,15 @@ from grpc_ps.psserver.lead.refusal import Refusal
 Value = str | int | float | bool
 Settings = Mapping[str, Value]
 
-MODES = ("async", "sync")
 LIMITS = {"steps", "epochs"}
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "mode": ("async", "sync"),
+    "optimizer": ("sgd", "momentum", "adagrad", "adam"),
+}
+_AT_LEAST_ONE = ("workers", "max_workers", "batch_size")
+_POSITIVE = ("learning_rate", "epsilon")
+_DECAYS = ("momentum", "beta_1", "beta_2")
 
 DEFAULTS: Settings = {
     "mode": "async",
@@ -67,13 +75,27 @@ def complete(*layers: Settings) -> dict[str, Value]:
 
 
 def _check(settings: Settings) -> None:
-    if settings["mode"] not in MODES:
-        raise Refusal("MISMATCH", f"mode {settings['mode']!r} is none of {', '.join(MODES)}")
+    for name, words in _WORDS.items():
+        _demand(settings, name, settings[name] in words, f"one of {', '.join(words)}")
+    for name in _AT_LEAST_ONE:
+        _demand(settings, name, int(settings[name]) >= 1, "at least 1")
+    for name in _POSITIVE:
+        _demand(settings, name, 0 < float(settings[name]) < math.inf, "a finite number above 0")
+    for name in _DECAYS:
+        _demand(settings, name, 0 <= float(settings[name]) < 1, "from 0 and below 1")
+    _demand(
+        settings, "initial_accumulator", 0 <= float(settings["initial_accumulator"]) < math.inf, "finite, 0 or more"
+    )
     if settings["epochs"] and not settings["examples"]:
         raise Refusal("MISMATCH", f"epochs {settings['epochs']}: the data {settings['data']!r} is endless; set steps")
     workers, least = int(settings["workers"]), int(settings["min_workers"])
     if least > workers:
         raise Refusal("MISMATCH", f"min_workers {least} is more than workers {workers}")
+
+
+def _demand(settings: Settings, name: str, holds: bool, rule: str) -> None:
+    if not holds:
+        raise Refusal("MISMATCH", f"{name} {settings[name]!r} must be {rule}")
 
 
 def check_agreement(job: Settings, stated: Settings, whose: str = "the job") -> None:

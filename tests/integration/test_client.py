@@ -17,7 +17,7 @@ from grpc_ps.client import PSClient, Reply, TrainingSession
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
 from grpc_ps.client.shared.errors import Mismatch, NotLead, NotOpen, PeerUnreachable, PsError, UsageError
 from grpc_ps.client.shared.image import numpy_dtype
-from grpc_ps.psserver.lead.job import Limits
+from grpc_ps.psserver.lead.limits import Limits
 
 LR = 2.0**-10
 EXACT = {"optimizer": "sgd", "learning_rate": LR, "batch_size": 1}

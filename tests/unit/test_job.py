@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from grpc_ps.psserver.lead.job import Job, Limits
+from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.joining import JoinReply, JoinRequest
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Answer, Apply, Dismiss, Entry, PushId, Stop
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.parts import Push
@@ -494,3 +495,23 @@ def test_epochs_that_one_layer_states_are_not_cut_short_by_anothers_steps() -> N
     assert driver.job.definition is not None
     settings = driver.job.definition.settings
     assert (settings["epochs"], settings["steps"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "foo"),
+        ("optimizer", "foo"),
+        ("workers", 0),
+        ("batch_size", 0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", -1.0),
+        ("momentum", 1.0),
+        ("initial_accumulator", -1.0),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(name: str, value: Any) -> None:
+    driver = Driver()
+    with pytest.raises(Refusal, match=f"MISMATCH: {name} "):
+        driver.try_join(1, stated={name: value})
+    assert driver.join(2).worker == 0, "the job is as if the other had not come"

@@ -1,0 +1,24 @@
+"""The times after which the lead stops waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times of the lead, in seconds; every wait of the job ends by one of them.
+
+    Attributes:
+        lease: without a heartbeat for so long a worker counts as lost.
+        link: a shard whose link is down for so long counts as lost.
+        start: sync: for so long the job waits for its workers.
+        rejoin: sync: for so long an open round waits for a replacement of a lost worker.
+        pin: a snapshot is kept for a reader for so long.
+    """
+
+    lease: float = 10.0
+    link: float = 10.0
+    start: float = 300.0
+    rejoin: float = 60.0
+    pin: float = 30.0
