@@ -24,6 +24,7 @@ from grpc_ps.psserver.messages import entry_message
 from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
+STOOD_STILL = 1.0
 ENTRIES_PER_MESSAGE = 64
 
 T = TypeVar("T")
@@ -88,9 +89,18 @@ class Coordinator:
             event(logger, "worker gone", worker=entry.worker, incarnation=entry.incarnation, why=entry.detail or "left")
 
     async def run(self) -> None:
-        """Lets time pass for the decisions, until the job is over."""
+        """Lets time pass for the decisions, until the job is over.
+
+        Where this process stood still (importing TensorFlow, stopped by a signal) heartbeats are waiting to be read:
+        that time ends nobody's lease.
+        """
+        last = time.monotonic()
         while not self.ended.is_set():
             await asyncio.sleep(TICK)
+            now = time.monotonic()
+            if now - last > STOOD_STILL:
+                self.job.members.excuse(now - last)
+            last = now
             self.act(self.job.tick)
 
     # Workers

@@ -119,6 +119,11 @@ class Membership:
         """Frees the member's index."""
         del self._members[member.worker]
 
+    def excuse(self, seconds: float) -> None:
+        """Lengthens every lease by a time in which the lead itself did not listen."""
+        for member in self:
+            member.last_beat += seconds
+
     def expired(self, now: float) -> list[Member]:
         """Members whose lease has ended."""
         return [member for member in self if now - member.last_beat > self.lease]

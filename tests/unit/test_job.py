@@ -515,3 +515,15 @@ def test_settings_that_cannot_be_are_refused_by_name(name: str, value: Any) -> N
     with pytest.raises(Refusal, match=f"MISMATCH: {name} "):
         driver.try_join(1, stated={name: value})
     assert driver.join(2).worker == 0, "the job is as if the other had not come"
+
+
+def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
+    driver = Driver()
+    driver.open()
+    driver.now = 30.0
+    driver.job.members.excuse(25.0)
+    driver.job.tick(driver.now)
+    assert len(driver.job.members) == 1
+    driver.now = 36.0
+    driver.job.tick(driver.now)
+    assert len(driver.job.members) == 0
