@@ -39,14 +39,12 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Whole, _Mapping]]] = ...) -> None: ...
 
 class Whole(_message.Message):
-    __slots__ = ("header", "square_sum", "non_finite")
+    __slots__ = ("header", "non_finite")
     HEADER_FIELD_NUMBER: _ClassVar[int]
-    SQUARE_SUM_FIELD_NUMBER: _ClassVar[int]
     NON_FINITE_FIELD_NUMBER: _ClassVar[int]
     header: _parameter_server_pb2.PushHeader
-    square_sum: float
     non_finite: str
-    def __init__(self, header: _Optional[_Union[_parameter_server_pb2.PushHeader, _Mapping]] = ..., square_sum: _Optional[float] = ..., non_finite: _Optional[str] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[_parameter_server_pb2.PushHeader, _Mapping]] = ..., non_finite: _Optional[str] = ...) -> None: ...
 
 class Overflow(_message.Message):
     __slots__ = ("parameter", "global_step")
@@ -85,24 +83,24 @@ class Shutdown(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("position", "open", "admit", "dismiss", "apply", "reply", "snapshot", "stop")
+    __slots__ = ("position", "open", "admit", "dismiss", "apply", "answer", "pin", "stop")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ADMIT_FIELD_NUMBER: _ClassVar[int]
     DISMISS_FIELD_NUMBER: _ClassVar[int]
     APPLY_FIELD_NUMBER: _ClassVar[int]
-    REPLY_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     position: int
     open: Open
     admit: Admit
     dismiss: Dismiss
     apply: Apply
-    reply: Reply
-    snapshot: SnapshotEntry
+    answer: AnswerEntry
+    pin: Pin
     stop: Stop
-    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotEntry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., answer: _Optional[_Union[AnswerEntry, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ...) -> None: ...
 
 class PushName(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -162,7 +160,7 @@ class WeightedPush(_message.Message):
     weight: float
     def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., weight: _Optional[float] = ...) -> None: ...
 
-class Reply(_message.Message):
+class AnswerEntry(_message.Message):
     __slots__ = ("worker", "answer")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -170,7 +168,7 @@ class Reply(_message.Message):
     answer: _parameter_server_pb2.Answer
     def __init__(self, worker: _Optional[int] = ..., answer: _Optional[_Union[_parameter_server_pb2.Answer, _Mapping]] = ...) -> None: ...
 
-class SnapshotEntry(_message.Message):
+class Pin(_message.Message):
     __slots__ = ("snapshot", "global_step", "keep_ms")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]

@@ -70,8 +70,8 @@ class ParameterServerServicer(object):
         Order: one request, one response.
         Blocks: up to `wait_ms` while it would have to answer STATE_WAITING.
         Repeat: safe. The same `nonce` gets the same incarnation while that is live.
-        Errors: FAILED_PRECONDITION with MISMATCH (both values in the text), FENCED (the index is held by a live
-        worker), NOT_LEAD; RESOURCE_EXHAUSTED with FULL; INVALID_ARGUMENT.
+        Errors: FAILED_PRECONDITION with MISMATCH (both values in the text), WRONG_RUN, FENCED (the index is held by a
+        live worker), NOT_LEAD; RESOURCE_EXHAUSTED with FULL; INVALID_ARGUMENT with USAGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,7 +112,8 @@ class ParameterServerServicer(object):
         A push becomes visible only when it is whole on every shard. A stream that breaks, or breaks a rule, changes
         nothing.
         Errors: INVALID_ARGUMENT with INVALID_PUSH (unknown order, wrong length, wrong base step); DATA_LOSS with
-        CORRUPT (a chunk's sum); FAILED_PRECONDITION with WRONG_RUN, ROLLED_BACK, FENCED; UNAVAILABLE while ending.
+        CORRUPT (a chunk's sum); FAILED_PRECONDITION with WRONG_RUN, ROLLED_BACK, FENCED, MISMATCH (another placement);
+        UNAVAILABLE with LOST (the shard waited in vain for the lead's log).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,7 +125,7 @@ class ParameterServerServicer(object):
         Order: the lead first, with `snapshot` zero: it pins a snapshot on all shards at one position of the log and
         names it in `meta`. Then every other shard with that name. `meta` comes first, then chunks of the image of
         values, the last with `end`.
-        Blocks: until the shard has reached the snapshot's position, within the call's deadline.
+        Blocks: until the shard has reached the snapshot's position, at most 10 s.
         Repeat: ask the lead for a new snapshot. A shard lets go of a snapshot when it has been streamed, or after the
         time in `meta`.
         Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet) or NOT_LEAD; NOT_FOUND with SNAPSHOT_GONE;

@@ -80,7 +80,10 @@ def psserver(**flags: Any) -> int:
 def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
     """Makes the configuration; click.UsageError names the flag that is wrong."""
     addresses = parse_addresses(flags["ps"], "--ps") if flags["ps"] is not None else ()
-    lead = parse_addresses(flags["lead"], "--lead")[0] if flags["lead"] is not None else next(iter(addresses), "")
+    leads = parse_addresses(flags["lead"], "--lead") if flags["lead"] is not None else addresses[:1]
+    if len(leads) > 1:
+        raise click.UsageError(f"--lead {flags['lead']}: must be one address, that of shard 0")
+    lead = next(iter(leads), "")
     shards = flags["shards"] or len(addresses) or 1
     shard, port = flags["shard"], flags["port"]
     if addresses and shards != len(addresses):
@@ -114,6 +117,7 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
 
 async def serve(config: ShardConfig) -> int:
     """Runs the shard; returns the exit code, 128 + number after a signal."""
+    # Whatever the user's environment says: hiding a GPU later would still let the driver start on it.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     server = ShardServer(config)
     received: list[int] = []

@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_ps.client.shared.errors import InvalidPush
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.protos import coordination_pb2 as wire
-from grpc_ps.psserver.aio import EOF
+from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.messages import push_of
 from grpc_ps.psserver.replay import Replay
@@ -18,14 +18,11 @@ from grpc_ps.psserver.worker_service import check_protocol, lead_of
 Context = grpc.aio.ServicerContext[wire.FollowRequest, wire.FollowResponse]
 
 POLL = 1.0
+"""Seconds after which a link without entries looks whether the job is over."""
 
 
 class CoordinationService:
-    """Serves the log to the followers.
-
-    Attributes:
-        shutdown: set with the word for the followers when the job is over and every worker has gone.
-    """
+    """Serves the log to the followers."""
 
     def __init__(self, coordinator: Coordinator | None, replay: Replay, boot: int) -> None:
         self._coordinator = coordinator
@@ -43,9 +40,9 @@ class CoordinationService:
     async def Follow(self, requests: Any, context: Context) -> None:
         """See `coordination.proto`."""
         lead = lead_of(self._coordinator)
-        request: Any = await context.read()
+        request: Any = await first_message(context)
         if request is EOF or not request.HasField("hello"):
-            raise InvalidPush("the first message of a link is `hello`")
+            raise UsageError("the first message of a link is `hello`")
         hello = request.hello
         check_protocol(hello.protocol)
         lead.connect(hello)

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import from_proto
-from grpc_ps.client.shared.errors import InvalidPush
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
@@ -82,9 +82,9 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
             message.apply.CopyFrom(wire.Apply(global_step=step, pushes=weighted, learning_rate=learning_rate))
         case log.Answer():
             answer = answer_message(entry, generation=generation, position=position, total_bytes=0)
-            message.reply.CopyFrom(wire.Reply(worker=entry.worker, answer=answer))
+            message.answer.CopyFrom(wire.AnswerEntry(worker=entry.worker, answer=answer))
         case log.Pin(snapshot, step, keep_ms):
-            message.snapshot.CopyFrom(wire.SnapshotEntry(snapshot=snapshot, global_step=step, keep_ms=keep_ms))
+            message.pin.CopyFrom(wire.Pin(snapshot=snapshot, global_step=step, keep_ms=keep_ms))
         case log.Stop(step, done):
             message.stop.CopyFrom(wire.Stop(global_step=step, exit_code=done.exit_code, reason=done.reason))
     return message
@@ -113,10 +113,10 @@ def entry_of(message: wire.Entry) -> log.Entry:
         case "apply":
             pushes = tuple((_push_id(weighted.push), weighted.weight) for weighted in message.apply.pushes)
             return log.Apply(message.apply.global_step, pushes, message.apply.learning_rate)
-        case "reply":
-            return _answer(message.reply.worker, message.reply.answer)
-        case "snapshot":
-            pin = message.snapshot
+        case "answer":
+            return _answer(message.answer.worker, message.answer.answer)
+        case "pin":
+            pin = message.pin
             return log.Pin(pin.snapshot, pin.global_step, pin.keep_ms)
         case "stop":
             return log.Stop(message.stop.global_step, log.Done(message.stop.exit_code, message.stop.reason))
@@ -140,11 +140,11 @@ def stated(settings: Message) -> Settings:
 
 
 def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
-    """The job's parameters; InvalidPush where one is malformed."""
+    """The job's parameters; UsageError where one is malformed."""
     try:
         return [from_proto(parameter) for parameter in job.parameters]
     except ValueError as error:
-        raise InvalidPush(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def join_request(message: worker_wire.JoinRequest) -> JoinRequest:

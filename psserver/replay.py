@@ -10,15 +10,15 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from grpc_ps.client.shared.blocks import Placement, place
-from grpc_ps.client.shared.errors import Fenced, InvalidPush, PeerLost, RolledBack, WrongRun, error_classes
-from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
+from grpc_ps.client.shared.errors import Fenced, PeerLost, RolledBack, WrongRun, error_classes
+from grpc_ps.client.shared.image import Layout
 from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Stop
 from grpc_ps.psserver.mean import average
-from grpc_ps.psserver.messages import answer_message, specs_of
+from grpc_ps.psserver.messages import answer_message
+from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.staging import Key, Part, Staging
@@ -26,7 +26,7 @@ from grpc_ps.psserver.staging import Key, Part, Staging
 if TYPE_CHECKING:
     from grpc_ps.psserver.store import Store
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 INLINE_BYTES = 1 << 20
 """Updates up to this size run on the event loop: they take less time than handing them to a thread."""
 
@@ -42,31 +42,14 @@ def load_store(threads: int) -> type[Store]:
     return Store
 
 
-class Plan:
-    """What a job's parameters mean for one shard.
-
-    Attributes:
-        values, gradients: layouts of the two images.
-    """
-
-    def __init__(self, job: job_pb2.JobSpec, shard: int, shard_count: int) -> None:
-        self.job = job
-        self.placement: Placement = place(specs_of(job), shard_count)
-        if self.placement.fingerprint != job.plan_fingerprint:
-            raise InvalidPush("the worker places the parameters otherwise than this shard: are the versions equal?")
-        self.values: Layout = values_layout(self.placement.shards[shard])
-        self.gradients: Layout = gradients_layout(self.placement.shards[shard])
-
-
 class Replay:
-    """The shard's state, as entry after entry of the log makes it.
+    """The shard's state, as entry after entry of the log makes it; only the staging is filled by streams.
 
     Not guarded: used by the event loop alone. Large updates run in `kernels` (one thread); entries behind them wait.
 
     Attributes:
         delivered: position of the last entry taken; `position` of the last one carried out.
         opened: whether the job is open.
-        stopped: the entry that ended the job, None before.
 
     Args:
         shard, shard_count: which shard this is.
@@ -96,8 +79,7 @@ class Replay:
         self.position = 0
         self.opened = False
         self.plan: Plan | None = None
-        self.stopped: Stop | None = None
-        self.staging = Staging()
+        self.staging = Staging(chunk_bytes)
         self.sessions = Sessions()
         self.pins: dict[int, Snapshot] = {}
         self._admitted: dict[int, int] = {}
@@ -146,7 +128,6 @@ class Replay:
             case Pin(snapshot, _, keep_ms):
                 self._pin(snapshot, keep_ms / 1000)
             case Stop():
-                self.stopped = entry
                 event(
                     logger, "stopped", global_step=entry.step, exit_code=entry.done.exit_code, reason=entry.done.reason
                 )
@@ -215,7 +196,7 @@ class Replay:
         snapshot = self._snapshot.share() if entry.release is not None and self._snapshot else None
         size = snapshot.total_bytes if snapshot else 0
         answer = answer_message(entry, generation=self.generation, position=self.position, total_bytes=size)
-        session.outbox.put_nowait(Outgoing(answer, snapshot))
+        session.send(Outgoing(answer, snapshot))
 
     def _dismiss(self, entry: Dismiss) -> None:
         if self._admitted.get(entry.worker) == entry.incarnation:
@@ -232,12 +213,12 @@ class Replay:
 
     # Kernels in their thread
 
-    def _in_kernels(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def _in_kernels(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         self._busy = True
         future = asyncio.get_running_loop().run_in_executor(self._kernels, work)
         future.add_done_callback(partial(self._resume, then))
 
-    def _resume(self, then: Callable[[Result], None], future: asyncio.Future[Result]) -> None:
+    def _resume(self, then: Callable[[T], None], future: asyncio.Future[T]) -> None:
         self._busy = False
         error = None if future.cancelled() else future.exception()
         if error is not None:
@@ -267,7 +248,7 @@ class Replay:
             WrongRun, RolledBack
         """
         if identity.run != self.run:
-            raise WrongRun("that job is gone: another one runs here")
+            raise WrongRun("that job is gone and another one runs here: start the worker anew")
         if identity.generation != self.generation:
             raise RolledBack("the lead is in another generation: join again")
 

@@ -13,13 +13,13 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from grpc_ps.client.shared.channel_options import SERVER_OPTIONS
+from grpc_ps.client.shared.channel_options import SERVER_OPTIONS, Options
 from grpc_ps.client.shared.errors import JobFailed, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import control_pb2, coordination_pb2, parameter_server_pb2
 from grpc_ps.protos.control_pb2_grpc import add_ControlServicer_to_server
 from grpc_ps.protos.coordination_pb2_grpc import add_CoordinationServicer_to_server
-from grpc_ps.psserver.config import ShardConfig
+from grpc_ps.psserver.config import MIB, ShardConfig
 from grpc_ps.psserver.control_service import ControlService
 from grpc_ps.psserver.coordination_service import CoordinationService
 from grpc_ps.psserver.interceptors import ErrorInterceptor
@@ -32,7 +32,8 @@ from grpc_ps.psserver.replay import Replay, load_store
 from grpc_ps.psserver.upstream import Local, Upstream
 from grpc_ps.psserver.worker_service import PROTOCOL, WorkerService
 
-HELLO_MARGIN = 0.5
+STOP_GRACE = 0.5
+"""Seconds for streams to end by themselves when the server stops."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class ShardServer:
         self._coordination = CoordinationService(self._coordinator, self._replay, self._boot)
         self._link: Link | None = None
         self._upstream: Upstream
-        self._server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=server_options(config.chunk_bytes))
 
     def _lead(self) -> Coordinator:
         self._replay.run, self._replay.generation = secrets.randbits(63) | 1, secrets.randbits(63) | 1
@@ -197,9 +198,14 @@ class ShardServer:
 
     async def close(self) -> None:
         """Closes the port and every stream."""
-        await self._server.stop(grace=HELLO_MARGIN)
+        await self._server.stop(grace=STOP_GRACE)
         self._kernels.shutdown(wait=False, cancel_futures=True)
         event(logger, "ended", shard=self.config.shard)
+
+
+def server_options(chunk_bytes: int) -> Options:
+    """Options of a shard's server: a message is a chunk, or a job's description, and little more."""
+    return (*SERVER_OPTIONS, ("grpc.max_receive_message_length", max(chunk_bytes, MIB) + 64 * 1024))
 
 
 def add_raw_parameter_server(service: WorkerService, server: grpc.aio.Server) -> None:

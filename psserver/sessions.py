@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from grpc_ps.client.shared.errors import PsError
+from grpc_ps.client.shared.errors import InvalidPush, PsError
 from grpc_ps.protos.parameter_server_pb2 import Answer
 from grpc_ps.psserver.snapshot import Snapshot
 
@@ -18,8 +18,14 @@ class Outgoing:
     snapshot: Snapshot | None
 
 
+OUTBOX = 16
+"""Answers that may wait for a worker to read them."""
+
+
 class Session:
-    """One attached stream: what is to be sent to a worker. Bounded, for a worker is answered once a push.
+    """One attached stream: what is to be sent to a worker.
+
+    A worker is answered once a push and once an `ask`; one that goes on asking and does not read is cut off.
 
     Attributes:
         closed: done when the stream must end, with the error for the worker.
@@ -28,8 +34,15 @@ class Session:
     def __init__(self, worker: int, incarnation: int) -> None:
         self.worker = worker
         self.incarnation = incarnation
-        self.outbox: asyncio.Queue[Outgoing] = asyncio.Queue()
+        self.outbox: asyncio.Queue[Outgoing] = asyncio.Queue(OUTBOX)
         self.closed: asyncio.Future[PsError | None] = asyncio.get_running_loop().create_future()
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Queues an answer."""
+        try:
+            self.outbox.put_nowait(outgoing)
+        except asyncio.QueueFull:
+            self.close(InvalidPush(f"worker {self.worker} asks again and again and reads no answer"))
 
     def close(self, error: PsError | None) -> None:
         """Ends the stream; the first reason counts."""
@@ -59,8 +72,3 @@ class Sessions:
         """The stream of that life, if it is attached."""
         session = self._sessions.get(worker)
         return session if session is not None and session.incarnation == incarnation else None
-
-    def close_all(self, error: PsError | None) -> None:
-        """Ends every stream."""
-        for session in self._sessions.values():
-            session.close(error)

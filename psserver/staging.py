@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grpc_ps.client.shared.codec import ChunkView
 from grpc_ps.client.shared.errors import Corrupt, InvalidPush
-from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_views
+from grpc_ps.client.shared.image import ALIGNMENT, Bytes, Layout, aligned_buffer, block_views
 from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.finite import first_non_finite, probably_finite
@@ -55,8 +55,9 @@ class Part:
     Each chunk is tested for finiteness while it is still in the cache.
     """
 
-    def __init__(self, header: PushHeader, image: Image) -> None:
+    def __init__(self, header: PushHeader, image: Image, chunk_bytes: int) -> None:
         self.header = header
+        self._chunk_bytes = chunk_bytes
         self.image = image
         self.whole: Whole | None = None
         self._received = 0
@@ -75,6 +76,9 @@ class Part:
             raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
         if end > total:
             raise InvalidPush(f"{self}: bytes up to {end}, the image has {total}")
+        if len(chunk.data) > self._chunk_bytes or len(chunk.data) % ALIGNMENT:
+            rule = f"a multiple of {ALIGNMENT}, at most {self._chunk_bytes}"
+            raise InvalidPush(f"{self}: a chunk of {len(chunk.data)} bytes must be {rule}")
         if not chunk.check():
             raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
         self.image.buffer[start:end] = np.frombuffer(chunk.data, np.uint8)
@@ -113,7 +117,8 @@ class Staging:
     A push that an entry has named stays known as decided, so that one sent again over a new stream is not taken anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
         self._places: dict[int, _Place] = {}
         self._decided: dict[int, tuple[int, int]] = {}
 
@@ -136,7 +141,7 @@ class Staging:
             if key_of(place.part.header) == key_of(header):
                 return None
             raise InvalidPush(f"{place.part} is not decided yet")
-        place.part = Part(header, place.image)
+        place.part = Part(header, place.image, self._chunk_bytes)
         return place.part
 
     def _place(self, worker: int, layout: Layout) -> _Place:
@@ -166,7 +171,7 @@ class Staging:
         return [part.whole for part in parts if part is not None and part.whole is not None]
 
     def drop(self, worker: int, incarnation: int, keep: int = 0) -> None:
-        """Forgets what that life pushed, but for push `keep`; memory of nobody's is freed."""
+        """Forgets what that life pushed and frees its memory, but for push `keep`."""
         place = self._places.get(worker)
         part = place.part if place else None
         if place is None or (part is not None and part.header.id.incarnation != incarnation):

@@ -97,11 +97,6 @@ class Store:
         """Returns every block's bytes as they are now; later updates do not change them. Nothing is copied."""
         return [_bytes_of(held.variable) for held in self._held]
 
-    def slots(self, parameter: str) -> dict[str, list[Array]]:
-        """Returns the optimizer state of one parameter's blocks, by slot, in order."""
-        mine = [held for held in self._held if held.block.parameter == parameter]
-        return {name: [held.slots[name].numpy() for held in mine] for name in self._rule.slots}
-
 
 def _bytes_of(variable: Any) -> memoryview:
     tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)

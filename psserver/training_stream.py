@@ -11,9 +11,10 @@ from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Fenced, InvalidPush
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import Attach, Attached, PushHeader, PushPullRequest, PushPullResponse
-from grpc_ps.psserver.aio import EOF
+from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.replay import Plan, Replay
+from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.sessions import Outgoing, Session
 from grpc_ps.psserver.staging import Part
 from grpc_ps.psserver.upstream import Upstream
@@ -21,6 +22,7 @@ from grpc_ps.psserver.upstream import Upstream
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 ADMISSION_SECONDS = 10.0
+"""For `attach` to come, and for the log to admit its sender."""
 
 
 class TrainingStream:
@@ -70,7 +72,7 @@ class TrainingStream:
             replay.staging.abandon(session.worker, session.incarnation)
 
     async def _attach(self) -> None:
-        data: Any = await self._context.read()
+        data: Any = await first_message(self._context)
         if data is EOF:
             raise InvalidPush("the stream ended before `attach`")
         request = _parse(data)[0]

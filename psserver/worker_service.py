@@ -56,7 +56,6 @@ class WorkerService:
             global_step=lead.job.step,
             lease_ms=int(lead.job.limits.lease * 1000),
             chunk_bytes=lead.chunk_bytes,
-            opened=lead.job.opened,
         )
         if reply.member is not None and lead.spec is not None:
             response.id.CopyFrom(self._identity(reply.member.worker, reply.member.incarnation))
@@ -73,9 +72,8 @@ class WorkerService:
         """See `parameter_server.proto`."""
         lead = lead_of(self._coordinator)
         self._replay.check(request.id)
-        member = lead.beat(request.id.worker, request.id.incarnation)
-        member.local_step = request.local_step
-        member.loss = request.loss if request.HasField("loss") else None
+        loss = request.loss if request.HasField("loss") else None
+        member = lead.beat(request.id.worker, request.id.incarnation, request.local_step, loss)
         done = lead.job.done
         return wire.HeartbeatResponse(
             global_step=lead.job.step,
@@ -111,7 +109,7 @@ class WorkerService:
         finally:
             self._replay.pins.pop(name, None)
             if self._coordinator is not None:
-                self._coordinator.job.unpin(name)
+                self._coordinator.unpin(name)
 
     async def _pinned(self, name: int) -> Snapshot:
         pins = self._replay.pins

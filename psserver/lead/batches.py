@@ -56,10 +56,6 @@ class BatchNumbers:
         """Retires a leased number: its batch is in the model, or was refused for good."""
         del self._leases[number]
 
-    def holds(self, holder: int, number: int) -> bool:
-        """Whether `holder` leases `number`."""
-        return self._leases.get(number) == holder
-
     def leased_in(self, epoch: int) -> int:
         """Numbers of an epoch that are leased."""
         return sum(self.epoch_of(number) == epoch for number in self._leases)

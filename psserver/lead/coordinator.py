@@ -24,7 +24,9 @@ from grpc_ps.psserver.messages import entry_message
 from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
+"""Seconds from one look at the clock to the next."""
 STOOD_STILL = 1.0
+"""Seconds between two looks after which this process has not listened."""
 ENTRIES_PER_MESSAGE = 64
 
 T = TypeVar("T")
@@ -86,7 +88,7 @@ class Coordinator:
 
     def _note(self, entry: Entry) -> None:
         if isinstance(entry, Dismiss):
-            event(logger, "worker gone", worker=entry.worker, incarnation=entry.incarnation, why=entry.detail or "left")
+            event(logger, "worker_gone", worker=entry.worker, incarnation=entry.incarnation, why=entry.detail or "left")
 
     async def run(self) -> None:
         """Lets time pass for the decisions, until the job is over.
@@ -149,9 +151,11 @@ class Coordinator:
         """A worker asks what to do next."""
         self.act(lambda now: self.job.ask(worker, incarnation, sequence, now))
 
-    def beat(self, worker: int, incarnation: int) -> Member:
-        """A worker lives."""
-        return self.act(lambda now: self.job.beat(worker, incarnation, now))
+    def beat(self, worker: int, incarnation: int, local_step: int, loss: float | None) -> Member:
+        """A worker lives, and tells its own count of steps and its last loss."""
+        member = self.act(lambda now: self.job.beat(worker, incarnation, now))
+        member.local_step, member.loss = local_step, loss
+        return member
 
     def leave(self, worker: int, incarnation: int) -> None:
         """A worker goes."""
@@ -162,6 +166,10 @@ class Coordinator:
     def pin(self, snapshot: int) -> None:
         """Pins a snapshot for a reader."""
         self.act(lambda now: self.job.pin(snapshot, now))
+
+    def unpin(self, snapshot: int) -> None:
+        """A reader is done."""
+        self.job.unpin(snapshot)
 
     def overflow(self, parameter: str, step: int) -> None:
         """An update went wrong on some shard."""
@@ -178,7 +186,7 @@ class Coordinator:
         self.act(lambda now: self.job.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now))
         self._followers[hello.shard] = asyncio.Event()
         self._followers[hello.shard].set()
-        event(logger, "shard connected", shard=hello.shard, address=hello.address, position=hello.position)
+        event(logger, "shard_connected", shard=hello.shard, address=hello.address, position=hello.position)
 
     def disconnect(self, shard: int, boot: int) -> None:
         """A shard's link broke."""
@@ -201,8 +209,8 @@ class Coordinator:
         spec = self._spec or job_pb2.JobSpec()
         generation = self._replay.generation
         found = []
-        for place_, entry in self.job.log.after(position):
-            found.append(entry_message(place_, entry, generation, spec))
+        for at, entry in self.job.log.after(position):
+            found.append(entry_message(at, entry, generation, spec))
             if len(found) == ENTRIES_PER_MESSAGE:
                 break
         return found

@@ -142,6 +142,7 @@ class Job:
         if self.phase != "OPENING" or definition is None or definition.opener is not member:
             raise Refusal("INVALID_PUSH", f"worker {member.worker} does not open the job")
         self.training = Training(definition.settings, self.members, self.log)
+        self._unstarted_since = None
         self.phase = "RUNNING"
         self.opened += 1
         self.log.append(Open(push.id))
@@ -206,6 +207,7 @@ class Job:
         if self.phase == "OPENING" and self.definition is not None and self.definition.opener is member:
             self.phase = "EMPTY"
             self.definition = None
+            self._unstarted_since = None
 
     def _assign_evaluator(self) -> None:
         if all(member.incarnation != self.evaluator for member in self.members):
@@ -258,17 +260,20 @@ class Job:
             self._check_waits(now)
 
     def _check_waits(self, now: float) -> None:
+        if self.phase == "OPENING" and self.definition is not None and self._overdue(now):
+            why = f"worker {self.definition.opener.worker} sent no initial values for {self.limits.start:g} s"
+            self._lose(self.definition.opener, Refusal("FENCED", why))
         gone = self.shards.gone(now, self.limits.link) if self.phase != "EMPTY" else None
         if gone is not None:
             self.stop(Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {self.limits.link:g} s"))
         elif self.training is not None and self.training.stalled(now, self.limits.rejoin):
             lost = f"{self.last_lost} was lost and nobody took its place for {self.limits.rejoin:g} s"
             self.stop(Done(4, lost))
-        elif self.training is not None and self._overdue(now):
+        elif self.phase == "RUNNING" and self._overdue(now):
             self.stop(Done(4, f"not started within {self.limits.start:g} s: {self.waiting_for()}"))
 
     def _overdue(self, now: float) -> bool:
-        if self.training is None or self.training.started:
+        if self.training is not None and self.training.started:
             return False
         if self._unstarted_since is None:
             self._unstarted_since = now

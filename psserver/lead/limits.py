@@ -12,7 +12,7 @@ class Limits:
     Attributes:
         lease: without a heartbeat for so long a worker counts as lost.
         link: a shard whose link is down for so long counts as lost.
-        start: sync: for so long the job waits for its workers.
+        start: for so long the job waits for the opener's values, and in sync for its workers.
         rejoin: sync: for so long an open round waits for a replacement of a lost worker.
         pin: a snapshot is kept for a reader for so long.
     """

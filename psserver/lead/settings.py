@@ -5,43 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from grpc_ps.psserver.lead.refusal import Refusal
 
 Value = str | int | float | bool
 Settings = Mapping[str, Value]
 
-LIMITS = {"steps", "epochs"}
+LIMITS = frozenset(("steps", "epochs"))
 
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "mode": ("async", "sync"),
-    "optimizer": ("sgd", "momentum", "adagrad", "adam"),
-}
+_WORDS = (("mode", ("async", "sync")), ("optimizer", ("sgd", "momentum", "adagrad", "adam")))
 _AT_LEAST_ONE = ("workers", "max_workers", "batch_size")
 _POSITIVE = ("learning_rate", "epsilon")
 _DECAYS = ("momentum", "beta_1", "beta_2")
 
-DEFAULTS: Settings = {
-    "mode": "async",
-    "workers": 1,
-    "backup": 0,
-    "steps": 0,
-    "epochs": 0,
-    "batch_size": 1,
-    "examples": 0,
-    "data": "",
-    "seed": 0,
-    "optimizer": "sgd",
-    "learning_rate": 0.01,
-    "min_workers": 0,
-    "max_workers": 64,
-    "momentum": 0.9,
-    "nesterov": False,
-    "initial_accumulator": 0.1,
-    "beta_1": 0.9,
-    "beta_2": 0.999,
-    "epsilon": 1e-7,
-}
+DEFAULTS: Settings = MappingProxyType(
+    {
+        "mode": "async",
+        "workers": 1,
+        "backup": 0,
+        "steps": 0,
+        "epochs": 0,
+        "batch_size": 1,
+        "examples": 0,
+        "data": "",
+        "seed": 0,
+        "optimizer": "sgd",
+        "learning_rate": 0.01,
+        "min_workers": 0,
+        "max_workers": 64,
+        "momentum": 0.9,
+        "nesterov": False,
+        "initial_accumulator": 0.1,
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-7,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def complete(*layers: Settings) -> dict[str, Value]:
 
 
 def _check(settings: Settings) -> None:
-    for name, words in _WORDS.items():
+    for name, words in _WORDS:
         _demand(settings, name, settings[name] in words, f"one of {', '.join(words)}")
     for name in _AT_LEAST_ONE:
         _demand(settings, name, int(settings[name]) >= 1, "at least 1")

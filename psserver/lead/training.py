@@ -10,6 +10,9 @@ from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.rounds import rounds_for, weights
 from grpc_ps.psserver.lead.settings import Settings
 
+KEPT_STEPS = 3
+"""Earlier releases of a lease whose steps are remembered: each needs a link that broke."""
+
 
 class Training:
     """Pushes, rounds and batch numbers of a job from its first step to its last.
@@ -87,7 +90,7 @@ class Training:
     def release(self, member: Member, batch: int) -> None:
         """Sends a member this position's parameters and the number that it leases."""
         member.batch = batch
-        member.base_steps.append(self.step)
+        member.base_steps = [*member.base_steps[-KEPT_STEPS:], self.step]
         member.waiting = False
         self._log.append(self.answer(member, release=Release(batch, batch + len(self._members))))
 

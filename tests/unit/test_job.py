@@ -527,3 +527,13 @@ def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
     driver.now = 36.0
     driver.job.tick(driver.now)
     assert len(driver.job.members) == 0
+
+
+def test_an_opener_that_beats_but_sends_nothing_makes_room() -> None:
+    driver = Driver(limits=Limits(start=60))
+    opener = driver.join(1)
+    for driver.now in (1.0, 30.0, 62.0):
+        driver.job.beat(0, opener.incarnation, driver.now)
+        driver.job.tick(driver.now)
+    assert [entry.reason for entry in driver.news() if isinstance(entry, Dismiss)] == ["FENCED"]
+    assert driver.try_join(2).state == "OPENER"

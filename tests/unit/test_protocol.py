@@ -8,10 +8,12 @@ from pathlib import Path
 
 from grpc_ps.client.shared.codec import encode_message
 from grpc_ps.client.shared.errors import error_classes
+from grpc_ps.protos import control_pb2, coordination_pb2, job_pb2, parameter_server_pb2, tensor_pb2
 from grpc_ps.protos.job_pb2 import Identity
 from grpc_ps.protos.parameter_server_pb2 import PushHeader, PushPullRequest
 
-README = (Path(__file__).parents[2] / "protos" / "README.md").read_text()
+PROTOS = Path(__file__).parents[2] / "protos"
+README = (PROTOS / "README.md").read_text()
 
 
 def shown_bytes() -> bytes:
@@ -42,6 +44,15 @@ def test_every_refusal_is_named_with_its_status() -> None:
     table = README.split("## Refusals")[1].split("## Bytes")[0]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
     named = {name: row[2].strip() for row in rows for name in re.findall(r"`([A-Z_]+)`", row[1])}
-    # These two a client finds by itself; no server says them.
-    refusals = {name: cls for name, cls in error_classes().items() if name not in ("UNREACHABLE", "LOST")}
+    # What no server says: a client or a command finds these by itself.
+    own = {"UNREACHABLE", "ENDING", "DATA", "NON_FINITE", "JOB_FAILED"}
+    refusals = {name: cls for name, cls in error_classes().items() if name not in own}
     assert named == {name: cls.status.name for name, cls in refusals.items()}
+
+
+def test_next_ids_are_right() -> None:
+    for file in (tensor_pb2, job_pb2, parameter_server_pb2, coordination_pb2, control_pb2):
+        text = (PROTOS / Path(file.DESCRIPTOR.name).name).read_text()
+        for next_id, name in re.findall(r"// Next ID: (\d+)\nmessage (\w+)", text):
+            fields = file.DESCRIPTOR.message_types_by_name[name].fields
+            assert int(next_id) == max(field.number for field in fields) + 1, name

@@ -18,6 +18,7 @@ SPECS = [
     ParameterSpec(name="b", shape=(3,), dtype="float64"),
     ParameterSpec(name="n", shape=(5,), dtype="int32", trainable=False),
 ]
+CHUNK = 1 << 20
 LAYOUT = gradients_layout(place(SPECS, 1).shards[0])
 
 
@@ -61,7 +62,7 @@ def test_the_image_has_the_floating_blocks_alone() -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [64, 128, 1 << 20])
 def test_a_part_is_visible_only_when_whole(chunk_bytes: int) -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     part = begin(staging)
     fill(part, image(), chunk_bytes)
     assert staging.whole(key_of(part.header)) is None
@@ -83,33 +84,41 @@ def test_a_part_is_visible_only_when_whole(chunk_bytes: int) -> None:
 def test_a_gap_an_empty_or_an_oversized_chunk_is_refused(
     offset: int, data: bytes, error: type[Exception], says: str
 ) -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     with pytest.raises(error, match=says):
         part.write(chunk(offset, data))
 
 
+@pytest.mark.parametrize(("size", "limit"), [(65, 1 << 20), (128, 64)])
+def test_a_chunk_of_a_size_that_is_not_allowed_is_refused(size: int, limit: int) -> None:
+    part = Staging(limit).begin(header(), LAYOUT)
+    assert part is not None
+    with pytest.raises(InvalidPush, match=f"a chunk of {size} bytes must be a multiple of 64, at most {limit}"):
+        part.write(ChunkView(0, 0, memoryview(bytes(size))))
+
+
 def test_a_repeated_chunk_is_refused() -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     part.write(chunk(0, b"\0" * 64))
     with pytest.raises(InvalidPush, match="at 0, expected one at 64"):
         part.write(chunk(0, b"\0" * 64))
 
 
 def test_a_chunk_whose_sum_is_wrong_is_refused() -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     with pytest.raises(Corrupt, match="the chunk at 0"):
         part.write(chunk(0, b"\1" * 64, total=5))
 
 
 def test_a_push_that_ends_early_is_refused() -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     part.write(chunk(0, b"\0" * 64))
     with pytest.raises(InvalidPush, match="ended after 64 of 256 bytes"):
         part.finish()
 
 
 def test_a_declared_length_that_is_not_the_images_is_refused_before_memory_is_taken() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     wrong = header()
     wrong.total_bytes = 1 << 60
     with pytest.raises(InvalidPush, match="the image has 256"):
@@ -119,19 +128,19 @@ def test_a_declared_length_that_is_not_the_images_is_refused_before_memory_is_ta
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_named(value: float) -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     fill(part, image(b=value))
     assert part.finish().non_finite == "b"
 
 
 def test_large_finite_numbers_whose_squares_overflow_are_finite() -> None:
-    part = begin(Staging())
+    part = begin(Staging(CHUNK))
     fill(part, image(a=3e38))
     assert part.finish().non_finite == ""
 
 
 def test_an_abandoned_push_leaves_no_memory() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     part = begin(staging)
     part.write(chunk(0, b"\0" * 64))
     assert staging.bytes() > 0
@@ -140,7 +149,7 @@ def test_an_abandoned_push_leaves_no_memory() -> None:
 
 
 def test_a_whole_push_survives_its_stream_and_is_not_taken_twice() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     part = begin(staging)
     fill(part, image())
     part.finish()
@@ -152,7 +161,7 @@ def test_a_whole_push_survives_its_stream_and_is_not_taken_twice() -> None:
 
 
 def test_dismissal_keeps_only_the_push_that_is_in_a_round() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     part = begin(staging)
     fill(part, image())
     part.finish()
@@ -163,7 +172,7 @@ def test_dismissal_keeps_only_the_push_that_is_in_a_round() -> None:
 
 
 def test_memory_is_reused_from_push_to_push() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     first = begin(staging)
     fill(first, image())
     first.finish()
@@ -173,7 +182,7 @@ def test_memory_is_reused_from_push_to_push() -> None:
 
 
 def test_a_push_that_is_decided_is_not_taken_again_over_a_new_stream() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     part = begin(staging)
     fill(part, image())
     part.finish()
@@ -185,7 +194,7 @@ def test_a_push_that_is_decided_is_not_taken_again_over_a_new_stream() -> None:
 
 
 def test_a_new_life_begins_from_one() -> None:
-    staging = Staging()
+    staging = Staging(CHUNK)
     staging.forget((0, 1, 9))
     assert staging.held(0, 2) == 0
     assert staging.begin(header(incarnation=2), LAYOUT) is not None
