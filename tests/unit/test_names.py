@@ -1,0 +1,36 @@
+"""Names that stand in several places, because nothing may import them from one, are the same everywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpc_ps.client.shared.flags import OPTIMIZERS
+from grpc_ps.protos.job_pb2 import Settings
+from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.rounds import rounds_for
+from grpc_ps.psserver.lead.settings import DEFAULTS, complete
+from grpc_ps.psserver.optimizers import rule_for
+
+
+def words(name: str) -> list[str]:
+    """The words that the lead takes for a setting, as its refusal lists them."""
+    with pytest.raises(Refusal) as caught:
+        complete({name: "?"})
+    return caught.value.detail.split("must be one of ")[1].split(", ")
+
+
+def test_the_lead_takes_the_optimizers_that_there_are() -> None:
+    assert words("optimizer") == list(OPTIMIZERS)
+    for name in OPTIMIZERS:
+        assert rule_for(Settings(**{**DEFAULTS, "optimizer": name})).update is not None
+    with pytest.raises(KeyError):
+        rule_for(Settings(**{**DEFAULTS, "optimizer": "?"}))
+
+
+def test_each_mode_has_its_own_rounds() -> None:
+    classes = {type(rounds_for(complete({"mode": mode}))).__name__ for mode in words("mode")}
+    assert classes == {"AsyncRounds", "SyncRounds"}
+
+
+def test_every_setting_has_a_default() -> None:
+    assert set(DEFAULTS) == set(Settings.DESCRIPTOR.fields_by_name)
