@@ -12,7 +12,7 @@ def main() -> None:
     prepare_process()
     sys.stderr = own_stderr()
     # Only now: gRPC and the allocator read their settings when they are loaded.
-    from grpc_ps.client.shared.errors import run_main
+    from grpc_ps.client.shared.main import run_main
     from grpc_ps.psserver.command import psserver
 
     run_main(lambda: psserver.main(standalone_mode=False), "psserver", at_once=True)

@@ -89,7 +89,8 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
     if addresses and shards != len(addresses):
         raise click.UsageError(f"--shards {shards}: --ps lists {len(addresses)}")
     if shard >= shards:
-        raise click.UsageError(f"--shard {shard}: must be 0 to {shards - 1}, for there are {shards} shards")
+        more = "" if addresses or flags["shards"] else "; for more shards give --shards and --lead, or --ps"
+        raise click.UsageError(f"--shard {shard}: must be 0 to {shards - 1}, with {shards} shard(s){more}")
     if shard and not lead:
         raise click.UsageError(f"--shard {shard}: needs --ps, or --lead with the address of shard 0")
     if port is None and not addresses:

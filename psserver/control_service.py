@@ -58,7 +58,7 @@ class ControlService:
     async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
-        lead.stop(Done())
+        lead.stop(Done(0, f"stopped on request at global step {lead.job.step}"))
         return wire.StopJobResponse(global_step=lead.job.step)
 
 
@@ -68,7 +68,8 @@ def _worker_status(member: Member, now: float, evaluator: int) -> wire.WorkerSta
         worker=member.worker,
         incarnation=member.incarnation,
         name=member.name,
-        local_step=member.local_step,
+        # What it reported, or what has come of it since.
+        local_step=max(member.local_step, outcomes.total()),
         applied=outcomes["APPLIED"],
         late=outcomes["LATE"],
         non_finite=outcomes["NON_FINITE"],

@@ -45,9 +45,9 @@ class CoordinationService:
             raise UsageError("the first message of a link is `hello`")
         hello = request.hello
         check_protocol(hello.protocol)
-        lead.connect(hello)
+        news = lead.connect(hello)
         reader = asyncio.create_task(self._read(lead, hello, context))
-        writer = asyncio.create_task(self._write(lead, hello, context))
+        writer = asyncio.create_task(self._write(lead, hello, news, context))
         self._links.add(writer)
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -58,7 +58,7 @@ class CoordinationService:
             reader.cancel()
             writer.cancel()
             self._links.discard(writer)
-            lead.disconnect(hello.shard, hello.boot)
+            lead.disconnect(hello.shard, hello.boot, news)
 
     async def _read(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
         for part in hello.parts:
@@ -74,12 +74,12 @@ class CoordinationService:
             if request.acknowledged:
                 lead.acknowledge(hello.shard, request.acknowledged)
 
-    async def _write(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
+    async def _write(self, lead: Coordinator, hello: wire.Hello, news: asyncio.Event, context: Context) -> None:
         welcome = wire.Welcome(run=self._replay.run, generation=self._replay.generation, boot=self._boot)
         await context.write(wire.FollowResponse(welcome=welcome))
         position = hello.position
         while True:
-            entries = await lead.entries(hello.shard, position, POLL)
+            entries = await lead.entries(news, position, POLL)
             if entries:
                 position = entries[-1].position
                 await context.write(wire.FollowResponse(entries=entries))

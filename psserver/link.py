@@ -14,6 +14,7 @@ from grpc_ps.client.shared.channel_options import CLIENT_OPTIONS
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, from_rpc_error
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
+from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
 from grpc_ps.psserver.aio import EOF
 from grpc_ps.psserver.messages import entry_of
@@ -45,6 +46,8 @@ class Link:
         self._connect_seconds = connect_seconds
         self._link_seconds = link_seconds
         self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
+        self._overflow: wire.FollowRequest | None = None
+        self._connected = False
         self._lead_boot = 0
         self._acknowledged = 0
         self._last_up = 0.0
@@ -54,8 +57,9 @@ class Link:
         self._reports.put_nowait(wire.FollowRequest(whole=report))
 
     def overflow(self, parameter: str, step: int) -> None:
-        """Tells the lead of an update that went wrong."""
-        self._reports.put_nowait(wire.FollowRequest(overflow=wire.Overflow(parameter=parameter, global_step=step)))
+        """Tells the lead of an update that went wrong; again after a broken link, for nothing else would."""
+        self._overflow = wire.FollowRequest(overflow=wire.Overflow(parameter=parameter, global_step=step))
+        self._reports.put_nowait(self._overflow)
 
     async def run(self) -> wire.Shutdown:
         """Follows the lead until it says that the job is over.
@@ -72,6 +76,9 @@ class Link:
                     return await self._follow(stub)
                 except (PeerUnreachable, PeerLost) as error:
                     now = time.monotonic()
+                    if self._connected:
+                        # However long the link was quiet, it is gone only from now on.
+                        self._connected, self._last_up = False, now
                     patience = self._link_seconds if self._lead_boot else self._connect_seconds
                     if now - self._last_up > patience:
                         raise PeerUnreachable(f"shard 0 ({self._lead}) has not answered for {patience:g} s") from error
@@ -96,6 +103,8 @@ class Link:
 
     def _fresh_hello(self) -> wire.Hello:
         self._reports = asyncio.Queue()
+        if self._overflow is not None:
+            self._reports.put_nowait(self._overflow)
         hello = wire.Hello()
         hello.CopyFrom(self._hello)
         hello.position = self._acknowledged = self._replay.delivered
@@ -112,8 +121,8 @@ class Link:
             if response is EOF:
                 await call.wait_for_connection()
                 raise PeerLost(f"lead {self._lead}: the link ended")
-            self._last_up = time.monotonic()
             if response.HasField("welcome"):
+                self._connected = True
                 self._check_welcome(response.welcome)
             self._carry_out(response)
             if response.HasField("shutdown"):
@@ -127,10 +136,15 @@ class Link:
         self._replay.run, self._replay.generation = welcome.run, welcome.generation
         event(logger, "following", lead=self._lead)
 
+    def _check_job(self, job: job_pb2.JobSpec) -> None:
+        """The opener described the job when it attached here; the values are staged by that."""
+        if self._replay.plan is None or self._replay.plan.job != job:
+            raise JobFailed("the opener gave this shard another job than the lead")
+
     def _carry_out(self, response: wire.FollowResponse) -> None:
         for entry in response.entries:
             if entry.HasField("open"):
-                self._replay.expect(entry.open.job)
+                self._check_job(entry.open.job)
             self._replay.deliver(entry.position, entry_of(entry))
         position = self._replay.delivered
         if position - self._acknowledged >= ACKNOWLEDGE_EVERY:

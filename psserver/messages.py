@@ -19,6 +19,9 @@ from grpc_ps.psserver.lead.settings import Settings, Signature
 
 _OUTCOME = "OUTCOME_"
 
+MAX_JOB_BYTES = 1 << 36
+"""Values of one job: what its blocks, counted one by one, do not stop the lead for longer than a heartbeat."""
+
 
 def answer_message(entry: log.Answer, *, generation: int, position: int, total_bytes: int) -> worker_wire.Answer:
     """The entry as its worker sees it; `total_bytes` is the image of values on this shard."""
@@ -140,11 +143,17 @@ def stated(settings: Message) -> Settings:
 
 
 def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
-    """The job's parameters; UsageError where one is malformed."""
+    """The job's parameters; UsageError where one is malformed, a name stands twice, or they are too large."""
     try:
-        return [from_proto(parameter) for parameter in job.parameters]
+        specs = [from_proto(parameter) for parameter in job.parameters]
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if len({spec.name for spec in specs}) < len(specs):
+        raise UsageError("two parameters have one name")
+    total = sum(spec.nbytes for spec in specs)
+    if total > MAX_JOB_BYTES:
+        raise UsageError(f"the model has {total} bytes; a job may have at most {MAX_JOB_BYTES}")
+    return specs
 
 
 def join_request(message: worker_wire.JoinRequest) -> JoinRequest:

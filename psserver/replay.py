@@ -252,6 +252,15 @@ class Replay:
         if identity.generation != self.generation:
             raise RolledBack("the lead is in another generation: join again")
 
+    def check_admitted(self, worker: int, incarnation: int) -> None:
+        """Refuses a push of a life that the log has ended: nobody would ever name it.
+
+        Raises:
+            Fenced
+        """
+        if self._admitted.get(worker) != incarnation:
+            raise Fenced(f"worker {worker} is no member any more")
+
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Waits until entries have made `condition` true; PeerLost after `seconds`."""
 

@@ -126,7 +126,8 @@ class Staging:
         """Makes room for a push; None if this very push is here whole already, or decided.
 
         Raises:
-            InvalidPush: if the length is not the image's, or another push of that worker is whole and undecided.
+            InvalidPush: if the length is not the image's, the number does not follow the last one, or another push of
+                that worker is whole and undecided.
         """
         if header.total_bytes != layout.total_bytes:
             raise InvalidPush(
@@ -134,13 +135,16 @@ class Staging:
                 f"the image has {layout.total_bytes}"
             )
         worker, incarnation, sequence = key_of(header)
-        if (incarnation, sequence) <= self._decided.get(worker, (0, 0)):
+        if sequence and (incarnation, sequence) <= self._decided.get(worker, (0, 0)):
             return None
         place = self._place(worker, layout)
         if place.part is not None and place.part.whole is not None:
             if key_of(place.part.header) == key_of(header):
                 return None
             raise InvalidPush(f"{place.part} is not decided yet")
+        expected = self.held(worker, incarnation) + 1
+        if sequence != expected:
+            raise InvalidPush(f"push {sequence} of worker {worker}: expected number {expected}")
         place.part = Part(header, place.image, self._chunk_bytes)
         return place.part
 
@@ -176,7 +180,7 @@ class Staging:
         part = place.part if place else None
         if place is None or (part is not None and part.header.id.incarnation != incarnation):
             return
-        if part is not None and part.whole is not None and part.header.sequence == keep:
+        if keep and part is not None and part.whole is not None and part.header.sequence == keep:
             return
         del self._places[worker]
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
-from grpc_ps.client.shared.errors import Fenced, InvalidPush
+from grpc_ps.client.shared.errors import Fenced, InvalidPush, Mismatch
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import Attach, Attached, PushHeader, PushPullRequest, PushPullResponse
 from grpc_ps.psserver.aio import EOF, first_message
@@ -93,6 +93,8 @@ class TrainingStream:
     def _plan_for(self, attach: Attach) -> Plan:
         replay = self._replay
         if attach.HasField("job") and not replay.opened:
+            if self._coordinator is not None and attach.job != self._coordinator.spec:
+                raise Mismatch("`attach` names another job than the lead gave")
             replay.expect(attach.job)
         if replay.plan is None:
             raise InvalidPush("the job is not open, and `attach` names none")
@@ -132,6 +134,7 @@ class TrainingStream:
 
     def _begin(self, header: PushHeader) -> None:
         self._check_mine(header.id)
+        self._replay.check_admitted(header.id.worker, header.id.incarnation)
         if self._part is not None:
             raise InvalidPush(f"{self._part}: not ended before the next push")
         if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
-from grpc_ps.client.shared.errors import Mismatch, NotLead, PeerLost, SnapshotGone
+from grpc_ps.client.shared.errors import Mismatch, NotLead, PeerLost, SnapshotGone, UsageError
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver.lead.coordinator import Coordinator
@@ -97,7 +98,10 @@ class WorkerService:
 
     async def Pull(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
         """See `parameter_server.proto`."""
-        request = wire.PullRequest.FromString(data)
+        try:
+            request = wire.PullRequest.FromString(data)
+        except DecodeError as error:
+            raise UsageError(f"not a PullRequest: {error}") from error
         name = request.snapshot or secrets.randbits(63) | 1
         if not request.snapshot:
             lead_of(self._coordinator).pin(name)

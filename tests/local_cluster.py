@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ DEADLINE = 30.0
 class LocalCluster:
     """Shards 0 to `shards` - 1 on loopback, for as long as the `with` lasts.
 
+    `lead_seen_as` gives followers another address of the lead: of a link that the test can cut.
+
     Attributes:
         servers: the shards; their state may be looked at, with `call` for what must run on the loop.
         ended: for each shard the future of its `run`.
@@ -30,8 +32,10 @@ class LocalCluster:
         *,
         presets: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
+        lead_seen_as: Callable[[str], str] = lambda address: address,
         **config: Any,
     ) -> None:
+        self._lead_seen_as = lead_seen_as
         self._shards = shards
         self._presets = presets or {}
         self._limits = limits or Limits()
@@ -61,7 +65,7 @@ class LocalCluster:
             ShardConfig(
                 shard=shard,
                 shards=self._shards,
-                lead=self.servers[0].address if shard else "",
+                lead=self._lead_seen_as(self.servers[0].address) if shard else "",
                 presets={} if shard else self._presets,
                 limits=self._limits,
                 **self._config,

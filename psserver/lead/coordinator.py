@@ -181,25 +181,26 @@ class Coordinator:
 
     # Followers
 
-    def connect(self, hello: wire.Hello) -> None:
-        """A shard's link is up."""
+    def connect(self, hello: wire.Hello) -> asyncio.Event:
+        """A shard's link is up; the event that is returned, set when there are new entries, stands for that link."""
         self.act(lambda now: self.job.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now))
-        self._followers[hello.shard] = asyncio.Event()
-        self._followers[hello.shard].set()
+        news = self._followers[hello.shard] = asyncio.Event()
         event(logger, "shard_connected", shard=hello.shard, address=hello.address, position=hello.position)
+        return news
 
-    def disconnect(self, shard: int, boot: int) -> None:
-        """A shard's link broke."""
-        self._followers.pop(shard, None)
+    def disconnect(self, shard: int, boot: int, news: asyncio.Event) -> None:
+        """A shard's link broke; if it has another one by now, that goes on."""
+        if self._followers.get(shard) is not news:
+            return
+        del self._followers[shard]
         self.act(lambda now: self.job.shards.disconnect(shard, boot, now))
 
     def acknowledge(self, shard: int, position: int) -> None:
         """A shard has carried out the log up to `position`."""
         self.job.log.trim(self.job.shards.acknowledge(shard, position))
 
-    async def entries(self, shard: int, position: int, seconds: float) -> list[wire.Entry]:
+    async def entries(self, news: asyncio.Event, position: int, seconds: float) -> list[wire.Entry]:
         """Waits up to `seconds` for entries after `position`; they are few enough for one message."""
-        news = self._followers[shard]
         if position >= self.job.log.position:
             news.clear()
             try:

@@ -118,7 +118,10 @@ class Job:
     def whole(self, shard: int, push: Push, non_finite: str, now: float) -> None:
         """A shard holds its part of a push; once all do, the push is decided."""
         member = self.members.get(push.id.worker, push.id.incarnation)
-        if member is None or push.id.sequence <= max(member.sequence, member.pending):
+        if member is None:
+            return
+        member.last_beat = now
+        if push.id.sequence <= max(member.sequence, member.pending):
             return
         try:
             whole = self._parts.report(shard, push, non_finite)

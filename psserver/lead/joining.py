@@ -43,10 +43,11 @@ class Definition:
     opener: Member
 
     def check(self, request: JoinRequest) -> None:
-        """Refuses a newcomer with other settings or another model.
+        """Refuses a newcomer with another model or other settings.
 
         Raises:
             Refusal: MISMATCH, with both values.
         """
+        models = f"model: the job trains {self.model!r}, this worker {request.model!r}; "
+        check_parameters(self.parameters, request.parameters, models if request.model != self.model else "")
         check_agreement(self.settings, request.stated)
-        check_parameters(self.parameters, request.parameters)

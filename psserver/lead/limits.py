@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times of the lead, in seconds; every wait of the job ends by one of them.
+    """Times of the lead, in seconds; every wait for somebody who is not there ends by one of them.
+
+    A worker that beats is waited for: slowness is not death.
 
     Attributes:
         lease: without a heartbeat for so long a worker counts as lost.

@@ -123,6 +123,8 @@ class Membership:
         """Lengthens every lease by a time in which the lead itself did not listen."""
         for member in self:
             member.last_beat += seconds
+        for nonce in self._first_asked:
+            self._first_asked[nonce] += seconds
 
     def expired(self, now: float) -> list[Member]:
         """Members whose lease has ended."""

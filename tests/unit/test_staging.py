@@ -193,6 +193,12 @@ def test_a_push_that_is_decided_is_not_taken_again_over_a_new_stream() -> None:
     assert staging.begin(header(sequence=2), LAYOUT) is not None
 
 
+@pytest.mark.parametrize("sequence", [0, 2, 1000])
+def test_numbers_rise_by_one(sequence: int) -> None:
+    with pytest.raises(InvalidPush, match=f"push {sequence} of worker 0: expected number 1"):
+        Staging(CHUNK).begin(header(sequence=sequence), LAYOUT)
+
+
 def test_a_new_life_begins_from_one() -> None:
     staging = Staging(CHUNK)
     staging.forget((0, 1, 9))
