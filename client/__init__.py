@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpc_ps.client.client import ClusterStatus, PSClient, Pulled
-    from grpc_ps.client.cluster import parse_addresses
     from grpc_ps.client.session import Reply, TrainingSession
+    from grpc_ps.client.shared.addresses import parse_addresses
     from grpc_ps.client.shared.blocks import ParameterSpec
     from grpc_ps.client.shared.errors import PsError
 
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
         "ClusterStatus": "client",
         "PSClient": "client",
         "Pulled": "client",
-        "parse_addresses": "cluster",
+        "parse_addresses": "shared.addresses",
         "Reply": "session",
         "TrainingSession": "session",
         "ParameterSpec": "shared.blocks",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from grpc_ps.protos import parameter_server_pb2 as wire
 
-_OUTCOMES: Mapping[int, str] = {
-    number: name.removeprefix("OUTCOME_") for name, number in wire.Outcome.items() if number
-}
+_OUTCOMES: Mapping[int, str] = MappingProxyType(
+    {number: name.removeprefix("OUTCOME_") for name, number in wire.Outcome.items() if number}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,16 @@ class Answers:
         self._answers = [None] * len(self._answers)
         return None
 
+    def overtaken(self, end: Reply) -> Reply:
+        """Returns the end of the job, which came another way than as an answer, with what became of the push."""
+        return replace(end, outcome=self._outcome(overtaken=True))
+
+    def _outcome(self, *, overtaken: bool) -> str | None:
+        """The outcome; a push that the end of the job overtakes before it has one is not applied any more."""
+        if self._result is None:
+            return "DONE" if overtaken and self._awaited else None
+        return _OUTCOMES.get(self._result.outcome)
+
     def _note(self, answer: wire.Answer) -> None:
         """Keeps the outcome that is awaited. One of an earlier push repeats what is known already."""
         if self._result is None and answer.HasField("result") and answer.result.sequence == self._awaited:
@@ -81,11 +92,9 @@ class Answers:
 
     def _reply(self, answer: wire.Answer) -> Reply:
         result = self._result or wire.PushResult()
-        # An answer that comes unasked at the end of the job overtakes the push, which is not applied any more.
-        overtaken = answer.HasField("done") and self._awaited > 0 and self._result is None
         release = answer.release if answer.HasField("release") else None
         return Reply(
-            outcome="DONE" if overtaken else _OUTCOMES.get(result.outcome),
+            outcome=self._outcome(overtaken=answer.HasField("done")),
             repeated=result.repeated,
             global_step=answer.global_step,
             staleness=result.staleness,

@@ -8,12 +8,12 @@ from typing import Any
 
 from grpc_ps.client import reading
 from grpc_ps.client.answers import Reply
-from grpc_ps.client.cluster import parse_addresses
-from grpc_ps.client.joining import JoinRequest, Settings, join
+from grpc_ps.client.joining import JoinRequest, join
 from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.reading import Pulled
 from grpc_ps.client.session import TrainingSession
 from grpc_ps.client.shard_client import ShardClient
+from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
 from grpc_ps.client.status import ClusterStatus, ShardStatus, WorkerStatus, cluster_status
@@ -21,6 +21,7 @@ from grpc_ps.protos import parameter_server_pb2 as wire
 
 __all__ = ["ClusterStatus", "PSClient", "Pulled", "ShardStatus", "WorkerStatus"]
 
+# Seconds for the word to the lead that a worker leaves: its lease ends anyway.
 _LEAVE_SECONDS = 2.0
 
 
@@ -29,7 +30,8 @@ class PSClient:
 
     Args:
         addresses: all shards, shard 0 first: "host:port,host:port" or a sequence of such items.
-        timeout: seconds that a peer may be out of reach, and for a call that reads.
+        timeout: seconds that a peer may be out of reach while joining and training, and that `pull` may take.
+            `status` and `stop` wait 10 s for the lead's answer, whatever is given here.
     """
 
     def __init__(self, addresses: str | Sequence[str], *, timeout: float = 60.0) -> None:
@@ -53,11 +55,19 @@ class PSClient:
             shard.close()
 
     def pull(self, names: Collection[str] | None = None) -> Pulled:
-        """Reads the parameters of those names, all by default: values of one step, while training goes on."""
+        """Reads the parameters of those names, all by default: values of one step, while training goes on.
+
+        Raises NotOpen before the job has values, UsageError for a name that it does not have, NotLead if the first
+        address is not shard 0's, PeerUnreachable or PeerLost for a shard that does not answer, and Full, SnapshotGone
+        or Corrupt if reading again has not helped in time.
+        """
         return reading.pull(self._shards, names, self.timeout)
 
     def status(self) -> ClusterStatus:
-        """Asks the lead for the state of the cluster."""
+        """Asks the lead for the state of the cluster.
+
+        Raises PeerUnreachable or PeerLost if it does not answer, and NotLead if the first address is not shard 0's.
+        """
         return cluster_status(self._shards[0].status())
 
     def watch(self, interval: float = 1.0) -> Iterator[ClusterStatus]:
@@ -80,7 +90,11 @@ class PSClient:
             time.sleep(interval)
 
     def stop(self) -> int:
-        """Ends the job: every process exits 0. Returns its last global step."""
+        """Ends the job: every process exits 0. Returns its last global step.
+
+        Raises PeerUnreachable or PeerLost if the lead does not answer, and NotLead if the first address is not
+        shard 0's.
+        """
         return self._shards[0].stop_job()
 
     def join(
@@ -88,8 +102,8 @@ class PSClient:
         model: str,
         parameters: Sequence[ParameterSpec],
         *,
-        stated: Settings | None = None,
-        defaults: Settings | None = None,
+        stated: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         index: int | None = None,
         run: int = 0,
         on_wait: Callable[[str], None] = lambda text: None,
@@ -120,14 +134,18 @@ class PSClient:
             parameters=Parameters(parameters, placement),
             shards=self._shards,
             lead=self._shards[0],
-            reconnect_timeout=self.timeout,
-            lost_timeout=self.timeout,
+            # Who is out of reach for longer than a lease is no member any more, and a lost shard ends the job.
+            reconnect_timeout=min(self.timeout, membership.lease or self.timeout),
+            lost_timeout=min(self.timeout, membership.lease or self.timeout),
             on_leave=lambda: None if membership.ended else self._shards[0].leave(leave, _LEAVE_SECONDS),
         )
         return self.session
 
     def push(self, gradients: Mapping[str, Any], examples: int = 1) -> Reply:
-        """Sends gradients for the batch of the last reply and waits for the next one; `join` comes before."""
+        """Sends gradients for the batch of the last reply and waits for the next one; `join` and `begin` come before.
+
+        Raises InvalidPush for gradients that do not fit, and what `TrainingSession.wait` raises.
+        """
         if self.session is None:
             raise RuntimeError("`push` needs a session: call `join` before")
         self.session.send(gradients, examples)

@@ -35,8 +35,8 @@ class Listener(Protocol):
 class Heartbeat:
     """Sends a heartbeat four times a lease until it is stopped, the job is done or the lead refuses.
 
-    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. What is reported
-    is replaced as a whole, so no lock is needed.
+    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. No lock is
+    needed: what is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
     """
 
     def __init__(

@@ -13,20 +13,19 @@ from typing import Any
 from grpc_ps.client.answers import Reply
 from grpc_ps.client.channel import Reachability
 from grpc_ps.client.membership import Membership
+from grpc_ps.client.settings import to_message
 from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared import codec
 from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
+from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION
 from grpc_ps.client.shared.errors import Ending, Mismatch, PeerLost, PeerUnreachable
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 
-PROTOCOL = 1
-
-# Seconds: between two words to the user, and for which the lead may hold one call.
+# Seconds between two words to the user.
 SAY_EVERY = 5.0
+# Seconds for which the lead may hold one call.
 HOLD = 1.0
-
-Settings = job_pb2.Settings | Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,8 @@ class JoinRequest:
 
     model: str
     parameters: Sequence[ParameterSpec]
-    stated: Settings
-    defaults: Settings
+    stated: Mapping[str, Any]
+    defaults: Mapping[str, Any]
     index: int | None = None
     run: int = 0
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
@@ -50,21 +49,17 @@ class JoinRequest:
         job = job_pb2.JobSpec(model=self.model, plan_fingerprint=fingerprint)
         job.parameters.extend(map(codec.to_proto, self.parameters))
         return wire.JoinRequest(
-            protocol=PROTOCOL,
+            protocol=PROTOCOL_VERSION,
             nonce=secrets.randbits(64),
             index=self.index,
             shard_count=shard_count,
             job=job,
-            stated=_settings(self.stated),
-            defaults=_settings(self.defaults),
+            stated=to_message(self.stated),
+            defaults=to_message(self.defaults),
             name=self.name,
             wait_ms=int(HOLD * 1000),
             run=self.run,
         )
-
-
-def _settings(settings: Settings) -> job_pb2.Settings:
-    return settings if isinstance(settings, job_pb2.Settings) else job_pb2.Settings(**settings)
 
 
 def join(

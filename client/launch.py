@@ -41,7 +41,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class LaunchResult:
     """How a cluster ended: exit code 0, or the code to exit with and why."""
 
     exit_code: int
@@ -68,7 +68,7 @@ class Outcome:
 
 
 class _Ended(Exception):
-    """The cluster cannot go on; carries what the outcome says."""
+    """The cluster cannot go on; carries what the result says."""
 
     def __init__(self, exit_code: int, reason: str, at_fault: Sequence[Child] = ()) -> None:
         super().__init__(reason)
@@ -79,10 +79,10 @@ class _Ended(Exception):
 
 def launch(
     plan: LaunchPlan, *, observe: Callable[[Event], None], started: Callable[[tuple[str, ...]], None]
-) -> Outcome:
+) -> LaunchResult:
     """Starts shards and workers, and returns when all have ended; nothing is left running then.
 
-    The first process that fails ends all the others, and its exit code is the outcome's. SIGINT, SIGTERM and SIGHUP to
+    The first process that fails ends all the others, and its exit code is the result's. SIGINT, SIGTERM and SIGHUP to
     this process end the cluster: exit code 128 + their number; a second one does not wait for the grace time.
     Runs in the main thread. `observe` gets each event, `started` the shards' addresses once all processes run.
     """
@@ -98,7 +98,7 @@ def launch(
         left = run.group.end()
         run.close(ended.exit_code)
     stuck = [f"{child.name} (pid {child.pid}) does not end even when killed" for child in left]
-    return Outcome(
+    return LaunchResult(
         exit_code=ended.exit_code,
         reason="; ".join(filter(None, [ended.reason, *stuck])),
         last_lines=tuple(last_lines(ended.at_fault)),

@@ -29,6 +29,10 @@ class Links:
 
     A thread that waits for shard 0 would otherwise never learn that shard 1 is gone, and the answer it waits for
     cannot come then. Whoever attaches anew is told what each shard holds, so nothing is sent twice for that.
+
+    Streams end in gRPC's threads, perhaps several at once, and nothing is locked: `_closed` only ever becomes true, by
+    one assignment; closing a stream again does nothing; and of two failures that are noted at the same moment either
+    may count as the first.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:

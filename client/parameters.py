@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grpc_ps.client.shared.blocks import FLOATING, ITEM_BYTES, ParameterSpec, Placement
+from grpc_ps.client.shared.blocks import FLOATING, ParameterSpec, Placement
 from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.image import (
     Bytes,
@@ -70,22 +70,15 @@ class Parameters:
 
 def block_buffers(layout: Layout, flat: Mapping[str, memoryview]) -> list[memoryview]:
     """Returns the bytes of each block of a layout out of the whole parameters' bytes."""
-    buffers = []
-    for block in layout.blocks:
-        item = ITEM_BYTES[block.dtype]
-        buffers.append(flat[block.parameter][block.start * item : block.stop * item])
-    return buffers
+    return [flat[block.parameter][block.byte_span] for block in layout.blocks]
 
 
 def _images(values: Layout, gradients: Layout, flat: Mapping[str, Bytes]) -> ShardImages:
-    destinations = []
-    for block in values.blocks:
-        item = ITEM_BYTES[block.dtype]
-        if block.parameter in flat:
-            destinations.append(flat[block.parameter][block.start * item : block.stop * item])
-        else:
-            destinations.append(np.empty(block.nbytes, np.uint8))
-    return ShardImages(values, gradients, tuple(destinations))
+    destinations = tuple(
+        flat[block.parameter][block.byte_span] if block.parameter in flat else np.empty(block.nbytes, np.uint8)
+        for block in values.blocks
+    )
+    return ShardImages(values, gradients, destinations)
 
 
 def _named(what: str, names: Sequence[str]) -> list[str]:

@@ -82,6 +82,7 @@ class Child:
     def signal(self, number: int) -> None:
         """Sends a signal to the process and to all that it started, unless it has ended."""
         if self.code is None:
+            # It may have ended while its `Exited` is still on the way; macOS calls that a lack of permission.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 
 from grpc_ps.client.parameters import Array, Parameters, ShardImages
+from grpc_ps.client.receiving import take_chunk
 from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared import codec
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import ChunkView
 from grpc_ps.client.shared.errors import Corrupt, Full, PeerLost, PeerUnreachable, SnapshotGone, UsageError
-from grpc_ps.client.shared.image import scatter
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 Message = tuple[wire.PullResponse, ChunkView | None]
 Messages = Iterator[Message]
 
+# Seconds between two attempts, and the least that one gets.
 _PAUSE = 0.2
 
 
@@ -85,13 +86,7 @@ def _receive(messages: Iterable[Message], images: ShardImages, wanted: wire.Snap
     for response, chunk in messages:
         if response.HasField("meta"):
             _check(response.meta, images, wanted, address)
-        if chunk is not None:
-            if chunk.offset != received or not chunk.check():
-                raise Corrupt(f"{address}: the chunk at byte {chunk.offset} is damaged or out of order")
-            if received + len(chunk.data) > images.values.total_bytes:
-                break
-            scatter(images.values, received, chunk.data, images.destinations)
-            received += len(chunk.data)
+        received = take_chunk(chunk, received, images.values, images.destinations, address)
     if received != images.values.total_bytes:
         raise Corrupt(f"{address}: the values have not {images.values.total_bytes} bytes")
 

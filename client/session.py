@@ -10,42 +10,45 @@ from contextlib import suppress
 from typing import Any
 
 from grpc_ps.client.answers import Answers, Reply
+from grpc_ps.client.connection import RETRIED, Connection
 from grpc_ps.client.heartbeat import Heartbeat, Lead
 from grpc_ps.client.links import Links, Shard
 from grpc_ps.client.membership import Membership
 from grpc_ps.client.parameters import Array, Parameters
 from grpc_ps.client.pushes import Push
-from grpc_ps.client.shared.errors import Corrupt, Ending, LostState, PeerLost, PeerUnreachable, PsError
+from grpc_ps.client.settings import Setting, from_message
+from grpc_ps.client.shared.errors import Ending, PeerLost, PsError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 __all__ = ["Reply", "TrainingSession"]
 
 _LOGGER = logging.getLogger(__name__)
-_RETRIED = (PeerUnreachable, PeerLost, Ending, Corrupt)
-# Seconds: between two attempts to attach; for an answer that is on its way when the lead says that the job is done;
-# and how long links must last to count as working, with how many breaks in a row are borne that come sooner.
-_PAUSE = 0.2
+# Seconds for an answer that is on its way when the lead says that the job is done.
 _GRACE = 1.0
-_SHORT_LIFE = 5.0
-_MAX_BREAKS = 10
 
 
 class TrainingSession:
     """Sends pushes and waits for what follows; `parameters` is overwritten in place by each release.
 
     One thread uses it: `open` (the opener only), `begin`, then `send` and `wait` in turn until a reply is `done`, then
-    `leave`. `note` and the attributes may be used by others too. Links that break are made again; nothing is lost or
-    applied twice. `wait` raises PsError where that is not possible in time, or not allowed: Fenced, RolledBack and
-    WrongRun end this membership. Tensors given to `open` and `send` must not change until `wait` has returned.
+    `leave`. `note`, `interrupt` and the attributes may be used by others too. Links that break are made again; nothing
+    is lost or applied twice. `wait` raises PsError where that is not possible in time, or not allowed: Fenced,
+    RolledBack and WrongRun end this membership. Tensors given to `open` and `send` must not change until `wait` has
+    returned.
+
+    Two threads write here: the worker's and the heartbeat's. `_lock` guards the two fields that are set according to
+    what they hold, `global_step` and the verdict; whatever else is shared is replaced as a whole by one assignment, and
+    read without the lock.
 
     Attributes:
         parameters: name -> array in the parameter's shape, 64-byte aligned, the same objects for the session's life.
             They hold zeros before `begin` has returned, and are not to be used while `wait` runs.
-        job: the job with its complete settings.
+        settings: the job's, complete, by the names of `job.proto`; empty for a job that had ended before.
         opener: whether this worker sends the initial values.
+        run: the job's number, for joining it again and no other.
         worker, incarnation: its index, and its life's number.
-        global_step: the highest that was heard of. Guarded by `_lock`, like all that the heartbeat's thread sets.
+        global_step: the highest that was heard of.
         evaluator: whether this worker holds the lease to evaluate.
     """
 
@@ -60,8 +63,10 @@ class TrainingSession:
         lost_timeout: float = 60.0,
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
-        self.job = membership.job
+        """Begins to beat; timeouts in seconds, for shards out of reach and for a silent lead."""
+        self.settings: Mapping[str, Setting] = from_message(membership.job.settings)
         self.opener = membership.opener
+        self.run = membership.identity.run
         self.worker = membership.identity.worker
         self.incarnation = membership.identity.incarnation
         self.parameters: dict[str, Array] = parameters.arrays
@@ -69,15 +74,12 @@ class TrainingSession:
         self.evaluator = False
         self._membership = membership
         self._images = parameters
-        self._shards = shards
-        self._timeout = reconnect_timeout
         self._on_leave = on_leave
+        job = membership.job if membership.opener else None
+        self._connection = Connection(shards, membership.identity, job, reconnect_timeout)
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
         self._lock = threading.Lock()
         self._verdict: Reply | PsError | None = membership.ended
-        self._links: Links | None = None
-        self._boots: list[int] = []
-        self._breaks = 0
         self._sequence = 0
         self._push: Push | None = None
         self._released: Reply | None = None
@@ -108,7 +110,7 @@ class TrainingSession:
         """
         released = self._released
         if released is None or released.batch is None:
-            raise RuntimeError("`send` needs the batch of a reply: `begin` or `wait` come before")
+            raise RuntimeError("`send` needs the batch of a reply: call `begin` or `wait` before")
         header = wire.PushHeader(
             kind=wire.PushHeader.KIND_GRADIENTS,
             base_step=released.global_step,
@@ -129,7 +131,8 @@ class TrainingSession:
             except PsError as error:
                 self._recover(error)
             else:
-                self._released, self._push, self._breaks = reply, None, 0
+                self._released, self._push = reply, None
+                self._connection.worked()
                 self._heard(reply.global_step)
                 return reply
         return self._ended(self._verdict)
@@ -145,8 +148,7 @@ class TrainingSession:
     def leave(self) -> None:
         """Gives the place back and closes the links. Never raises; calling it again does nothing."""
         self._heartbeat.stop()
-        if self._links is not None:
-            self._links.close()
+        self.interrupt("this worker has left the job")
         leave, self._on_leave = self._on_leave, lambda: None
         try:
             leave()
@@ -160,19 +162,16 @@ class TrainingSession:
         header.sequence = self._sequence
         header.id.CopyFrom(self._membership.identity)
         self._push = Push(header, flat)
-        self._answers = Answers(len(self._shards), self._sequence)
+        self._answers = Answers(len(self._images.shards), self._sequence)
         if self._verdict is None:
-            self._attempt(self._send_to_all)
+            self._attempt(lambda links: self._send_to(links, range(len(self._images.shards))))
 
     def _attempt(self, action: Callable[[Links], None]) -> None:
         """Does something with the links; what fails is left to `wait`, which finds the links closed."""
         try:
-            action(self._links or self._attach(self._timeout)[0])
-        except _RETRIED as error:
+            action(self._connection.attached())
+        except RETRIED as error:
             event(_LOGGER, "link_broken", logging.DEBUG, why=error)
-
-    def _send_to_all(self, links: Links) -> None:
-        self._send_to(links, range(len(self._shards)))
 
     def _send_to(self, links: Links, shards: Sequence[int]) -> None:
         push = self._push
@@ -188,7 +187,7 @@ class TrainingSession:
 
     def _collect(self) -> Reply:
         """Reads until the answers are complete. Raises PsError when the links have ended."""
-        links = self._links
+        links = self._connection.links
         if links is None:
             raise PeerLost("not attached")
         reply = None
@@ -198,68 +197,26 @@ class TrainingSession:
             reply = self._answers.add(shard, links.read(shard, images.values, images.destinations))
         return reply
 
-    # Links
-
     def _recover(self, error: PsError) -> None:
-        """Makes all links again, sends the push where it is not held, and asks; or raises, or sets the verdict."""
-        lived = time.monotonic() - self._links.opened if self._links else 0.0
-        self._breaks = 1 if lived > _SHORT_LIFE else self._breaks + 1
-        deadline = time.monotonic() + self._timeout
-        event(_LOGGER, "link_broken", why=error)
-        while not self._over(error, deadline):
-            try:
-                self._resume(max(deadline - time.monotonic(), _PAUSE))
-            except PsError as again:
-                error = again
-                time.sleep(_PAUSE)
-            else:
-                event(_LOGGER, "link_restored", seconds=time.monotonic() - deadline + self._timeout)
-                return
+        """Has all links made again; or raises, or there is a verdict."""
+        try:
+            self._connection.recover(error, self._resume)
+        except PsError:
+            # A shard that is gone after the job's end is no error.
+            if not self._lead_says_done():
+                raise
 
-    def _over(self, error: PsError, deadline: float) -> bool:
-        """Returns whether there is a verdict. Raises the error if it must not or cannot be tried again.
-
-        The lead is asked before that: a shard that is gone after the job's end is no error.
-        """
-        retried = isinstance(error, _RETRIED) and self._breaks <= _MAX_BREAKS
-        if self._verdict is not None or (retried and time.monotonic() < deadline):
-            return self._verdict is not None
-        if self._links is not None:
-            self._links.close()
-        if not self._lead_says_done():
-            raise error
-        return True
-
-    def _lead_says_done(self) -> bool:
-        with suppress(PsError):
-            self.beat(self._heartbeat.ask(_GRACE))
-        return self._verdict is not None
-
-    def _resume(self, timeout: float) -> None:
+    def _resume(self, links: Links, held: Sequence[int]) -> None:
         """Asks, and sends the push to those shards that do not hold it whole."""
         self._answers.restart()
-        links, held = self._attach(timeout)
         # Asked before the push can be decided: the lead answers a push that is decided already once more.
         self._ask(links)
         self._send_to(links, [shard for shard, sequence in enumerate(held) if sequence < self._sequence])
 
-    def _attach(self, timeout: float) -> tuple[Links, list[int]]:
-        """Attaches to every shard. Returns the sequence of the push that each holds."""
-        if self._links is not None:
-            self._links.close()
-        links = self._links = Links(self._shards)
-        if self._verdict is not None:  # it came while the links were made, and could not close them
-            links.close()
-        job = self.job if self.opener and self._released is None else None
-        attached = links.attach(self._membership.identity, job, timeout)
-        self._check_boots([one.boot for one in attached])
-        return links, [one.whole_sequence for one in attached]
-
-    def _check_boots(self, boots: list[int]) -> None:
-        for number, (old, new) in enumerate(zip(self._boots, boots, strict=False)):
-            if old != new:
-                raise LostState(f"shard {number} ({self._shards[number].address}) restarted and lost its state")
-        self._boots = boots
+    def _lead_says_done(self) -> bool:
+        with suppress(PsError):  # A lead that does not answer says nothing: the error that led here is the one to tell.
+            self.beat(self._heartbeat.ask(_GRACE))
+        return self._verdict is not None
 
     # The heartbeat's thread
 
@@ -287,15 +244,13 @@ class TrainingSession:
     def _decide(self, verdict: Reply | PsError, grace: float) -> None:
         """Ends every wait, now or after the links have had `grace` seconds to end by themselves."""
         deadline = time.monotonic() + grace
-        links = self._links
-        while links is not None and not links.closed and time.monotonic() < deadline:
+        while self._connection.open and time.monotonic() < deadline:
             time.sleep(0.02)
         with self._lock:
             self._verdict = self._verdict or verdict
-        if self._links is not None:
-            self._links.close()
+        self._connection.close()
 
     def _ended(self, verdict: Reply | PsError) -> Reply:
         if isinstance(verdict, PsError):
             raise verdict
-        return verdict
+        return verdict if self._push is None else self._answers.overtaken(verdict)

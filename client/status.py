@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from grpc_ps.client.settings import Setting, from_message
 from grpc_ps.protos import control_pb2
 
 
@@ -59,7 +60,7 @@ class ClusterStatus:
     phase: str
     global_step: int
     model: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Setting]
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
     opened: int
@@ -80,7 +81,7 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         phase=phase.removeprefix("PHASE_").lower(),
         global_step=response.global_step,
         model=response.job.model,
-        settings={field.name: value for field, value in response.job.settings.ListFields()},
+        settings=from_message(response.job.settings),
         shards=tuple(ShardStatus(**_fields(shard)) for shard in response.shards),
         workers=tuple(WorkerStatus(**_fields(worker)) for worker in response.workers),
         opened=response.opened,

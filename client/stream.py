@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import grpc
 
+from grpc_ps.client.receiving import take_chunk
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Corrupt, PeerLost, PeerUnreachable, PsError, from_rpc_error
-from grpc_ps.client.shared.image import Bytes, Layout, scatter
+from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 
@@ -42,6 +43,9 @@ class Stream(Protocol):
 
 class TrainingStream:
     """A bidirectional call: one thread writes and reads; `close` may come from any other and wakes it.
+
+    The two queues do their own locking. The flags are set once and never taken back, in gRPC's thread (`_ended`), the
+    watchdog's (`_expired`) or whichever closes (`_closed`), each by one assignment, so nothing else is locked.
 
     Args:
         start: starts the call with its requests.
@@ -114,23 +118,13 @@ class TrainingStream:
         total = answer.release.total_bytes if answer.HasField("release") else 0
         if total != layout.total_bytes and answer.HasField("release"):
             raise Corrupt(f"{self.address}: the release has {total} bytes instead of {layout.total_bytes}")
-        received = self._take(chunk, 0, layout, destinations)
+        received = take_chunk(chunk, 0, layout, destinations, self.address)
         while not response.end:
             response, chunk = self._read()
-            received = self._take(chunk, received, layout, destinations)
+            received = take_chunk(chunk, received, layout, destinations, self.address)
         if received != total:
             raise Corrupt(f"{self.address}: the answer has {received} of {total} bytes")
         return answer
-
-    def _take(self, chunk: ChunkView | None, expected: int, layout: Layout, destinations: Sequence[Bytes]) -> int:
-        """Writes a chunk that begins at `expected`. Returns where the next one begins."""
-        if chunk is None:
-            return expected
-        end = expected + len(chunk.data)
-        if chunk.offset != expected or end > layout.total_bytes or not chunk.check():
-            raise Corrupt(f"{self.address}: the chunk at byte {chunk.offset} is damaged or out of order")
-        scatter(layout, expected, chunk.data, destinations)
-        return end
 
     def _read(self) -> tuple[wire.PushPullResponse, ChunkView | None]:
         try:

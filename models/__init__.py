@@ -48,7 +48,6 @@ class UnknownModelError(ValueError):
 class Argument:
     """A whole number that the model takes by keyword, within `lowest` and `highest`."""
 
-    default: int
     lowest: int
     highest: int
 
@@ -69,8 +68,8 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
             target="grpc_ps.models.mnist:Mnist",
             data="digits",
             arguments={
-                "hidden": Argument(default=100, lowest=1, highest=1_000_000),
-                "layers": Argument(default=1, lowest=1, highest=100),
+                "hidden": Argument(lowest=1, highest=1_000_000),
+                "layers": Argument(lowest=1, highest=100),
             },
         ),
     }

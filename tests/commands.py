@@ -89,16 +89,6 @@ def ready(shard: Command) -> str:
     return shard.until(r"^READY shard=\d+ address=(\S+)$")[1]
 
 
-def free_port() -> int:
-    """A port of loopback that nobody has at this moment: for commands that must be told one before they start."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def run(name: str, *arguments: object, seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     program = Path(sys.executable).with_name(name)

@@ -10,14 +10,15 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.flags import (
-    JOB_FLAGS,
     MAX_U32,
     Command,
     OneOf,
-    Real,
     Whole,
+    check_job_flags,
+    connect_timeout_option,
     job_options,
-    settings_from_flags,
+    stated_flags,
+    threads_option,
 )
 from grpc_ps.client.shared.process import prepare_process
 from grpc_ps.models.datasets import CHOICES
@@ -68,8 +69,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     from grpc_ps.worker.device import parse_device
     from grpc_ps.worker.loading import check_model
 
-    settings_from_flags(flags)
-    stated = {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
+    check_job_flags(flags)
+    stated = stated_flags(flags)
     _check_index(flags["index"], stated)
     if flags["ps"] is None and not flags["check"]:
         raise click.UsageError("--ps: must be given: HOST:PORT,..., the lead shard first")
@@ -117,15 +118,11 @@ def _check_data(model: str, name: str | None, directory: Path | None) -> None:
 @click.option("--index", type=Whole(0, MAX_U32), help="This worker's index; any that is free if not given.")
 @click.option("--eval-every", type=Whole(1), help="Evaluate on the test set every so many global steps.")
 @click.option("--device", metavar="cpu:N|gpu:N", help="Where the model is placed; nothing of it runs elsewhere.")
-@click.option("--threads", type=Whole(1, 1024), help="Threads for TensorFlow; one a core if not given.")
+@threads_option("one a core")
+@connect_timeout_option("servers that are not there yet")
 @click.option(
-    "--connect-timeout",
-    type=Real(above=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for servers that are not there yet.",
+    "--check", is_flag=True, help="Check flags, the names of our models and data files, and exit; needs no --ps."
 )
-@click.option("--check", is_flag=True, help="Check flags, model and data files, and exit; needs no --ps.")
 @click.option("--json", is_flag=True, help="Print a summary as one line of JSON on stdout, the rest on stderr.")
 @click.pass_obj
 def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
@@ -193,6 +190,6 @@ def main() -> None:
     interrupt = Interrupt()
     interrupt.install()
 
-    from grpc_ps.client.shared.errors import run_main
+    from grpc_ps.client.shared.main import run_main
 
     run_main(lambda: run(interrupt), "worker", at_once=True)

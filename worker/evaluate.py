@@ -15,7 +15,10 @@ from grpc_ps.worker.data import as_fed
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.variables import wire_name
 
+# Examples at a time.
 _BATCH = 1000
+# Seconds for an evaluation to notice, after its batch, that it is not wanted any more.
+_CLOSING = 5.0
 
 
 class Evaluator:
@@ -63,12 +66,15 @@ class Evaluation:
     One evaluation runs at a time; a step that comes while one runs is passed over. An error ends that evaluation,
     is told, and does not touch training.
 
+    The trainer's thread calls all of this; only `now` runs in the other one as well, and there `_newest` is replaced as
+    a whole. `last`, which reads it, has waited for that thread before.
+
     Args:
         evaluate: as `Evaluator`.
         connect: makes a client to read snapshots with.
         every: global steps; zero means never by itself.
         tell: called from any thread with what happened: "evaluated" and the global step and metrics, or
-            "evaluation-failed" and the error.
+            "evaluation_failed" and the error.
     """
 
     def __init__(
@@ -104,7 +110,7 @@ class Evaluation:
                 pulled = client.pull()
             metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
         except PsError as error:
-            self._tell("evaluation-failed", {"error": error})
+            self._tell("evaluation_failed", {"error": error})
             return {}
         if metrics:
             self._newest = (pulled.global_step, metrics)
@@ -125,4 +131,4 @@ class Evaluation:
     def close(self) -> None:
         """Ends the evaluation that runs: a thread inside TensorFlow must not outlive the interpreter."""
         self._closed.set()
-        self.finish(5.0)
+        self.finish(_CLOSING)

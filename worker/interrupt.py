@@ -8,6 +8,7 @@ import threading
 from types import FrameType
 from typing import Protocol
 
+# Seconds to leave the job in.
 GRACE_SECONDS = 5.0
 
 

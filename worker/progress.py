@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import SupportsFloat
 
+# Seconds from one line to the next.
 _INTERVAL = 1.0
+# The part of the global steps that is start-up.
 _WARM_UP = 0.1
 
 
@@ -54,6 +56,7 @@ class Progress:
     """Counts steps and outcomes and prints them.
 
     Rates of the summary leave out start-up: they begin at a tenth of the global steps from where this worker began.
+    The trainer's thread has it to itself; an evaluation's calls `evaluated` only, which prints and changes nothing.
 
     Args:
         echo: prints a line.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
 from grpc_ps.client.shared.errors import DataError, Fenced, RolledBack, UsageError
@@ -23,6 +22,7 @@ from grpc_ps.worker.trainer import Trainer
 from grpc_ps.worker.variables import parameter_specs, read_values
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
+# Seconds that the job's end waits for an evaluation that runs.
 _LAST_EVALUATION = 60.0
 
 
@@ -57,15 +57,16 @@ def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> di
     return chosen if "epochs" in stated else {**chosen, "steps": defaults.steps}
 
 
-def target_step(settings: Any) -> int:
+def target_step(settings: Mapping[str, Value]) -> int:
     """The job's last global step as far as its settings tell; zero if they do not.
 
     In a round several batches make one step.
     """
-    if settings.steps or not settings.epochs:
-        return int(settings.steps)
-    batches = -(-settings.examples // settings.batch_size) * settings.epochs
-    return int(-(-batches // settings.workers) if settings.mode == "sync" else batches)
+    steps, epochs = int(settings.get("steps", 0)), int(settings.get("epochs", 0))
+    if steps or not epochs:
+        return steps
+    batches = -(-int(settings["examples"]) // int(settings["batch_size"])) * epochs
+    return -(-batches // int(settings["workers"])) if settings["mode"] == "sync" else batches
 
 
 class Worker:
@@ -76,6 +77,7 @@ class Worker:
         factory: makes the model; called a second time for evaluation.
         echo: prints a line for people.
         on_session: told of each session that is joined.
+        at_end: called when training is done, before the worker leaves: the job can still be read.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class Worker:
         echo: Callable[[str], None],
         *,
         on_session: Callable[[TrainingSession], None] = lambda session: None,
+        at_end: Callable[[PSClient], None] = lambda client: None,
     ) -> None:
         self._on_session = on_session
+        self._at_end = at_end
         self._config = config
         with placed(config.device):
             self._model = factory()
@@ -138,9 +142,10 @@ class Worker:
             self._on_session(session)
             try:
                 self._train(session)
+                self._at_end(client)
                 return self._last_evaluation(client, session)
             except (Fenced, RolledBack) as error:
-                event(_LOGGER, "joining-again", logging.WARNING, reason=error)
+                event(_LOGGER, "joining_again", logging.WARNING, reason=error)
             finally:
                 session.leave()
 
@@ -156,17 +161,18 @@ class Worker:
             on_wait=lambda missing: event(_LOGGER, "waiting", missing=missing),
         )
         setup_logging(f"worker {session.worker}")
-        self._run = client.status().run  # Joining again must not open another job.
+        self._run = session.run  # Joining again must not open another job.
         event(_LOGGER, "joined", worker=session.worker, incarnation=session.incarnation, opener=session.opener)
         return session
 
     def _train(self, session: TrainingSession) -> None:
-        settings = session.job.settings
-        if session.opener:
-            self._model.initialize(settings.seed % 2**63)  # TensorFlow's seeds are signed.
-            session.open(read_values(self._model.variables))
+        settings = session.settings
         # A job that ended before has no settings for a newcomer; then no batch is taken either.
-        batches = source(self._data.train, batch_size=max(1, settings.batch_size), seed=settings.seed)
+        seed, batch_size = int(settings.get("seed", 0)), int(settings.get("batch_size", 1))
+        if session.opener:
+            self._model.initialize(seed % 2**63)  # TensorFlow's seeds are signed.
+            session.open(read_values(self._model.variables))
+        batches = source(self._data.train, batch_size=batch_size, seed=seed)
         self._trainer.train(session, Feed(batches), target=target_step(settings))
 
     def _last_evaluation(self, client: PSClient, session: TrainingSession) -> dict[str, float]:

@@ -21,13 +21,6 @@ def _signature(tensor: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
-def _per_example(losses: tf.Tensor) -> tf.Tensor:
-    # Anything else is a slip that a mean would hide: a loss already summed, or labels broadcast against a column.
-    if losses.shape.rank != 1:
-        raise UsageError(f"the model's losses have shape {losses.shape}, expected one loss per example: [batch]")
-    return losses
-
-
 def _dense(gradient: Any, variable: tf.Variable) -> tf.Tensor:
     """The gradient as the wire has it: dense; zeros where the loss does not depend on the variable."""
     if gradient is None:
@@ -55,7 +48,7 @@ class Step:
         self._device = device
         self._trainable = [variable for variable in model.variables if variable.trainable]
         self._names = [(wire_name(variable), variable.dtype) for variable in self._trainable]
-        self._concrete: Any = None
+        self._losses_shape = tf.TensorShape(None)
         self._call: Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]] | None = None
 
     def __call__(self, batch: Fed) -> tuple[tf.Tensor, dict[str, Array]]:
@@ -70,23 +63,24 @@ class Step:
         pairs = zip(self._names, gradients, strict=True)
         return loss, {name: _view(gradient, dtype) for (name, dtype), gradient in pairs}
 
-    def graph(self) -> tf.Graph:
-        """What was traced. Raises RuntimeError before the first step."""
-        if self._concrete is None:
-            raise RuntimeError("no step has been computed")
-        return self._concrete.graph
-
     def _trace(self, batch: Fed) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
         signature = [_signature(batch.features), _signature(batch.labels)]
-        self._concrete = tf.function(self._compute, input_signature=signature).get_concrete_function()
+        concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
+        # Anything else is a slip that the mean hides: a loss summed already, or labels broadcast against a column.
+        # Asked here, for what is raised while tracing is buried in TensorFlow's account of it.
+        if self._losses_shape.rank != 1:
+            shape = self._losses_shape
+            raise UsageError(f"the model's losses have shape {shape}, expected one loss per example: [batch]")
         host_only = all(variable.device.endswith("CPU:0") for variable in self._model.variables)
-        return _direct(self._concrete) if host_only else self._concrete
+        return _direct(concrete) if host_only else concrete
 
     def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
         with placed(self._device):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(self._trainable)
-                loss = tf.reduce_mean(_per_example(self._model.losses(features, labels)))
+                losses = self._model.losses(features, labels)
+                self._losses_shape = losses.shape
+                loss = tf.reduce_mean(losses)
             gradients = tape.gradient(loss, self._trainable)
             dense = [_dense(gradient, variable) for gradient, variable in zip(gradients, self._trainable, strict=True)]
         return [loss, *dense]

@@ -8,11 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from grpc_ps.client import ParameterSpec
+from grpc_ps.client.shared.blocks import ITEM_BYTES
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import Array
 from grpc_ps.worker.tensors import share
-
-DTYPES = ("bfloat16", "bool", "float16", "float32", "float64", "int32", "int64")
 
 
 def wire_name(variable: tf.Variable) -> str:
@@ -37,7 +36,7 @@ def parameter_specs(variables: Sequence[tf.Variable]) -> tuple[ParameterSpec, ..
 
 def _spec(variable: tf.Variable) -> ParameterSpec:
     name, dtype = wire_name(variable), variable.dtype.name
-    if dtype not in DTYPES or (variable.trainable and not variable.dtype.is_floating):
+    if dtype not in ITEM_BYTES or (variable.trainable and not variable.dtype.is_floating):
         kind = "trainable variable" if variable.trainable else "variable"
         raise UsageError(f"the model cannot be shared: {kind} {name!r} has type {dtype}")
     if not variable.shape.is_fully_defined():
@@ -85,7 +84,6 @@ class Variables:
         bound = [variable.trainable and bind(variable, array) for variable, array in pairs]
         self._copied = [pair for pair, is_bound in zip(pairs, bound, strict=True) if not is_bound]
         self._state = [(v, array) for v, array in pairs if not v.trainable and v.dtype.is_floating]
-        self.bound = sum(bound)
 
     def refresh(self) -> None:
         """Takes over a release."""

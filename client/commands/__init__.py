@@ -13,6 +13,6 @@ def main() -> NoReturn:
     # Before anything loads gRPC, which reads its settings when it is loaded.
     prepare_process()
     from grpc_ps.client.commands.group import run
-    from grpc_ps.client.shared.errors import run_main
+    from grpc_ps.client.shared.main import run_main
 
     run_main(lambda: run(sys.argv[1:]), "psctl")

@@ -12,17 +12,13 @@ from grpc_ps.client.commands.stop import stop
 from grpc_ps.client.shared.flags import Group
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=Group, commands=[launch, status, stop], invoke_without_command=True)
 @click.version_option(package_name="grpc-ps", message="grpc-ps %(version)s")
 @click.pass_context
 def psctl(ctx: click.Context) -> None:
     """Starts, shows and stops clusters of parameter-server shards and workers."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-for _command in (launch, status, stop):
-    psctl.add_command(_command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -24,6 +24,9 @@ from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 _WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "eval_every", "device", "threads")
 _JOB_FLAGS = tuple(name for name in flags.JOB_FLAGS if name != "workers")
 
+# Seconds for a worker to check its flags and to read its data, which may lie on a slow disk.
+_CHECK_SECONDS = 120.0
+
 
 @click.command("launch", cls=flags.Command)
 @click.option("--ps", "shards", type=flags.Whole(1, 1024), default=1, show_default=True, help="Shards to start.")
@@ -37,7 +40,7 @@ _JOB_FLAGS = tuple(name for name in flags.JOB_FLAGS if name != "workers")
 @flags.job_options(*_JOB_FLAGS)
 @click.option("--eval-every", type=flags.Whole(1), metavar="STEPS", help="Evaluate beside training, every so often.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
-@click.option("--threads", type=flags.Whole(1, 1024), help="Threads of a worker. Default: the cores, shared out.")
+@flags.threads_option("the cores, shared out")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -66,8 +69,8 @@ def launch(shards: int, workers: int, log_dir: Path | None, ready_timeout: float
     out = sys.stderr if as_json else sys.stdout
     print(f"logs: {folder}", file=out, flush=True)
     with make_view(out, bars=out.isatty() and not values["no_progress"]) as view:
-        outcome = launcher.launch(plan, observe=view.observe, started=view.started)
-    _report(outcome, folder, as_json=as_json)
+        result = launcher.launch(plan, observe=view.observe, started=view.started)
+    _report(result, folder, as_json=as_json)
 
 
 def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[str]:
@@ -81,7 +84,7 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
         stated["workers"] = workers
     elif stated["backup"]:
         raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")
-    flags.settings_from_flags({**stated, "workers": workers})
+    flags.check_job_flags({**stated, "workers": workers})
     if stated["threads"] is None:
         processes = shards + workers + (stated["backup"] or 0)
         stated["threads"] = max(1, _cores() // processes)
@@ -105,7 +108,11 @@ def _check(worker_flags: Sequence[str]) -> None:
     Raises:
         PsError: with the worker's message and exit code.
     """
-    done = subprocess.run([_program("worker"), "--check", *worker_flags], capture_output=True, text=True, check=False)
+    command = [_program("worker"), "--check", *worker_flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_CHECK_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise JobFailed(f"worker --check has not read model and data within {_CHECK_SECONDS:g} s") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"worker --check ended with exit code {done.returncode}"]
         raise JobFailed(lines[-1].removeprefix("worker: error: "), exit_code=done.returncode)
@@ -147,33 +154,33 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _report(outcome: launcher.Outcome, folder: Path, *, as_json: bool) -> None:
+def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool) -> None:
     """Says how the cluster ended.
 
     Raises:
         PsError: it did not end well; carries the exit code.
     """
     if as_json:
-        print(json.dumps({**outcome.summary(), "log_dir": str(folder)}), flush=True)
-    if outcome.exit_code or outcome.reason:
-        for line in outcome.last_lines:
+        print(json.dumps({**result.summary(), "log_dir": str(folder)}), flush=True)
+    if result.exit_code or result.reason:
+        for line in result.last_lines:
             print(line, file=sys.stderr)
-        raise _failure(outcome, folder)
+        raise _failure(result, folder)
     if not as_json:
-        print("\n".join(_summary_lines(outcome)))
+        print("\n".join(_summary_lines(result)))
 
 
-def _failure(outcome: launcher.Outcome, folder: Path) -> PsError:
-    return JobFailed(f"{outcome.reason}; logs: {folder}", exit_code=outcome.exit_code or 4)
+def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
+    return JobFailed(f"{result.reason}; logs: {folder}", exit_code=result.exit_code or 4)
 
 
-def _summary_lines(outcome: launcher.Outcome) -> list[str]:
-    whole = outcome.summary()
-    parts = [f"done: global step {whole['global_step']}", f"{outcome.wall_seconds:.1f} s"]
+def _summary_lines(result: launcher.LaunchResult) -> list[str]:
+    whole = result.summary()
+    parts = [f"done: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
     if whole["accuracy"] is not None:
         parts.insert(1, f"accuracy {whole['accuracy']:.2%}")
     lines = [", ".join(parts)]
-    for number, worker in enumerate(outcome.workers):
+    for number, worker in enumerate(result.workers):
         outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)
         lines.append(f"  worker {worker.get('worker', number)}: local step {worker.get('local_steps')}, {outcomes}")
     return lines

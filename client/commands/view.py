@@ -53,7 +53,7 @@ class _Lines:
             self._say(f"[{event.child.name}] ended with exit code {event.child.code}")
 
     def started(self, addresses: tuple[str, ...]) -> None:
-        self._say(f"shards: {','.join(addresses)}")
+        self._say(f"shards: {','.join(addresses)}; workers are starting, each imports TensorFlow (some seconds)")
 
     def _say(self, text: str) -> None:
         # Whoever read the output may be gone (`| head`); the cluster runs on, and its logs are kept.
@@ -92,11 +92,13 @@ class _Bars:
         self._progress.stop()
 
     def observe(self, event: Event) -> None:
+        if isinstance(event, Line) and ": evaluation at " in event.text:
+            self._progress.console.print(event.text, markup=False, highlight=False)
         if isinstance(event, Exited) and event.child.code:
             self._progress.console.print(f"[{event.child.name}] ended with exit code {event.child.code}", markup=False)
 
     def started(self, addresses: tuple[str, ...]) -> None:
-        self._set("cluster", 0, None, "starting workers")
+        self._set("cluster", 0, None, "starting workers: each imports TensorFlow")
         self._thread = threading.Thread(target=self._follow, args=(addresses,), name="status", daemon=True)
         self._thread.start()
 
@@ -110,11 +112,14 @@ class _Bars:
 
     def _show(self, now: ClusterStatus) -> None:
         steps = int(now.settings.get("steps", 0)) or None
-        self._set("cluster", now.global_step, steps, now.waiting_for or now.phase)
+        starting = "starting workers: each imports TensorFlow" if now.phase == "empty" else now.phase
+        self._set("cluster", now.global_step, steps, now.waiting_for or starting)
+        # How many of an asynchronous job's steps a worker will compute, nobody knows.
+        share = steps if now.settings.get("mode") == "sync" else None
         for worker in now.workers:
             note = "" if worker.loss is None else f"loss {worker.loss:.4g}"
             note += f" late {worker.late}" if worker.late else ""
-            self._set(f"worker {worker.worker}", worker.local_step, steps, note)
+            self._set(f"worker {worker.worker}", worker.local_step, share, note)
 
     def _set(self, name: str, completed: int, total: int | None, note: str) -> None:
         """Shows a bar; its total is None as long as it is not known."""

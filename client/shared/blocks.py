@@ -16,7 +16,9 @@ ITEM_BYTES: Mapping[str, int] = MappingProxyType(
 )
 FLOATING = frozenset({"float32", "float64", "float16", "bfloat16"})
 
+# Characters.
 MAX_NAME = 256
+# The rule of protos/tensor.proto, in elements: up to how many a parameter is one block, and how long pieces are.
 WHOLE_ELEMENTS = 128 * 1024
 MAX_PIECE = 256 * 1024
 MIN_PIECE = 16 * 1024
@@ -78,6 +80,12 @@ class Block:
     def nbytes(self) -> int:
         """Bytes of the elements, without padding."""
         return (self.stop - self.start) * ITEM_BYTES[self.dtype]
+
+    @property
+    def byte_span(self) -> slice:
+        """Where the elements lie among the bytes of the whole parameter."""
+        item = ITEM_BYTES[self.dtype]
+        return slice(self.start * item, self.stop * item)
 
     @property
     def floating(self) -> bool:

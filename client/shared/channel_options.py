@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+# Of `protos/`: rises with a change that one end would misread. A join with another one is refused.
+PROTOCOL_VERSION = 1
+
 Options: TypeAlias = tuple[tuple[str, int | str], ...]
 
+# Milliseconds: a ping is sent after so long without a message, and its answer waited for.
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 20_000
-# A server cuts off who pings more often than this. Half the client's period leaves room for late timers.
+# Milliseconds: a server cuts off who pings more often than this. Half the client's period leaves room for late timers.
 LEAST_PING_INTERVAL_MS = 10_000
 
 _KEEPALIVE: Options = (

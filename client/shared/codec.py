@@ -23,8 +23,10 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MASK = (1 << 64) - 1
+# Bytes of a word of the sum.
 _WORD = 8
 _WORDS = np.dtype("<u8")
+# Bytes below which Python's own loop is done before numpy has begun.
 _SHORT = 64
 # Fields of Chunk, as tags.
 _OFFSET_TAG, _SUM_TAG, _DATA_TAG = 1 << 3 | _VARINT, 2 << 3 | _FIXED64, 3 << 3 | _BYTES

@@ -28,12 +28,7 @@ A refusal crosses the wire as a gRPC status with its text as details and its `re
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import grpc
 
@@ -47,8 +42,6 @@ class PsError(Exception):
     exit_code: int = 4
     status: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
     reason: ClassVar[str] = "ERROR"
-    # Who refused, as host:port. Empty when this process found the error itself.
-    address: str = ""
 
 
 class UsageError(PsError):
@@ -205,13 +198,10 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> PsError:
     metadata = _metadata(error)
     cls = error_classes().get(metadata.get(REASON_KEY, ""))
     if cls is None:
-        result = _from_status(code, f"{address}: {details or code.name}")
-    elif cls is JobFailed:
-        result = JobFailed(details, exit_code=int(metadata.get(EXIT_CODE_KEY, "4")))
-    else:
-        result = cls(details)
-    result.address = address
-    return result
+        return _from_status(code, f"{address}: {details or code.name}")
+    if cls is JobFailed:
+        return JobFailed(details, exit_code=int(metadata.get(EXIT_CODE_KEY, "4")))
+    return cls(details)
 
 
 def _status(error: Any) -> tuple[grpc.StatusCode, str]:
@@ -228,44 +218,12 @@ def _metadata(error: Any) -> dict[str, str]:
 
 def _from_status(code: grpc.StatusCode, text: str) -> PsError:
     if code is grpc.StatusCode.UNAVAILABLE:
+        address, _, details = text.partition(": ")
+        if details.startswith("failed to connect"):
+            text = f"{address}: nothing answers there (is the job over, or the address wrong?)"
         return PeerUnreachable(text)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL):
         return PeerLost(text)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return Mismatch(f"{text} (is this a psserver of this version?)")
     return JobFailed(f"{text} ({code.name})")
-
-
-def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once: bool = False) -> NoReturn:
-    """Runs a command and ends the process: the one place where an error becomes a line on stderr and an exit code.
-
-    `main` returns the exit code; `name` is the command's, the program's by default. The traceback of an error that is
-    not foreseen goes to the log. `at_once` ends without Python's own tidying up, which waits for threads: one that
-    imports TensorFlow cannot be stopped for seconds.
-    """
-    import click  # only commands need it
-
-    prefix = name or Path(sys.argv[0]).stem
-    try:
-        code = main() or 0
-    except PsError as error:
-        code = _say(prefix, str(error), error.exit_code)
-    except click.exceptions.Exit as error:
-        code = error.exit_code
-    except click.ClickException as error:
-        code = _say(prefix, error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort):
-        code = 130
-    except Exception as error:
-        logging.getLogger(prefix).exception("unexpected error")
-        code = _say(prefix, f"unexpected {type(error).__name__}: {error}", 1)
-    if at_once:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _say(prefix: str, text: str, code: int) -> int:
-    sys.stderr.write(f"{prefix}: error: {' '.join(text.split())}\n")
-    return code

@@ -153,16 +153,38 @@ def job_options(*names: str) -> Callable[[Decorated], Decorated]:
     return add
 
 
-def settings_from_flags(flags: Mapping[str, Any]) -> job_pb2.Settings:
-    """Returns the settings that the flags state; what is None or no setting is left out.
+def stated_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that the flags state, by name; what is None or no setting is left out."""
+    return {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
 
-    Raises click.UsageError for flags that exclude each other.
-    """
-    stated = {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
-    workers, least = stated.get("workers"), stated.get("min_workers")
+
+def check_job_flags(flags: Mapping[str, Any]) -> None:
+    """Raises click.UsageError for flags that exclude each other."""
+    workers, least = flags.get("workers"), flags.get("min_workers")
     if workers is not None and least is not None and least > workers:
         raise click.UsageError(f"--min-workers {least}: must be 1 to {workers}, the value of --workers")
-    return job_pb2.Settings(**stated)
+
+
+def settings_from_flags(flags: Mapping[str, Any]) -> job_pb2.Settings:
+    """Returns the settings that the flags state as a message, after `check_job_flags`."""
+    check_job_flags(flags)
+    return job_pb2.Settings(**stated_flags(flags))
+
+
+def threads_option(default: str) -> Decorator[Any]:
+    """Adds --threads, those of a worker's TensorFlow; `default` says for people what holds without it."""
+    return click.option("--threads", type=Whole(1, 1024), help=f"Threads of a worker's TensorFlow. Default: {default}.")
+
+
+def connect_timeout_option(whom: str) -> Decorator[Any]:
+    """Adds --connect-timeout; `whom` says for people who is waited for."""
+    return click.option(
+        "--connect-timeout",
+        type=Real(above=0),
+        default=60.0,
+        show_default=True,
+        help=f"Seconds to wait for {whom}.",
+    )
 
 
 class _Strict:

@@ -6,19 +6,21 @@ import json
 import logging
 import sys
 
+ROOT = "grpc_ps"
+"""The logger above all of this project's own."""
 
-def setup_logging(component: str) -> logging.Logger:
-    """Sends this process's events to stderr under `component` ("psserver", "worker 3") and returns its logger.
+
+def setup_logging(component: str) -> None:
+    """Sends this process's events to stderr under `component` ("psserver", "worker 3").
 
     Called once by each command; calling again replaces the name.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {component} %(message)s", "%H:%M:%S"))
-    root = logging.getLogger("grpc_ps")
+    root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     root.propagate = False
-    return root
 
 
 def event(logger: logging.Logger, name: str, level: int = logging.INFO, /, **fields: object) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +24,8 @@ LABELS_MAGIC = 0x801
 CLASSES = 10
 SIDE = 28
 _SPLITS = ("train", "t10k")
-_NAMES = {IMAGES_MAGIC: "images-idx3-ubyte", LABELS_MAGIC: "labels-idx1-ubyte"}
-_WHAT = {IMAGES_MAGIC: "images", LABELS_MAGIC: "labels"}
+_NAMES: Mapping[int, str] = MappingProxyType({IMAGES_MAGIC: "images-idx3-ubyte", LABELS_MAGIC: "labels-idx1-ubyte"})
+_WHAT: Mapping[int, str] = MappingProxyType({IMAGES_MAGIC: "images", LABELS_MAGIC: "labels"})
 
 
 def _file(folder: Path, split: str, magic: int) -> Path:

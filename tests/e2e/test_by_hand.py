@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from commands import Command, free_port, ready, run
+from commands import Command, ready, run
+from ports import free_port
 
 # One group: whole clusters run one after the other, beside the smaller tests.
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]

@@ -1,52 +1,35 @@
 """psctl as a user calls it: launch, status and stop with real shards and workers."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import select
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import DEADLINE, Command, run
 
 from grpc_ps.client.cluster_file import ClusterFile
 
 # One group: whole clusters run one after the other, beside the smaller tests.
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
 
-DEADLINE = 60.0
-
-
-def psctl(*arguments):
-    return [str(Path(sys.executable).with_name("psctl")), *arguments]
-
-
-def call(*arguments):
-    return subprocess.run(psctl(*arguments), capture_output=True, text=True, timeout=DEADLINE)
-
 
 @pytest.fixture
-def launched(tmp_path):
+def launched(tmp_path: Path) -> Iterator[Command]:
     """A launch of two shards and two workers that would train for ever; both workers have joined."""
-    flags = ("--ps", "2", "--workers", "2", "--model", "linear", "--steps", "1000000000", "--log-dir", str(tmp_path))
-    with subprocess.Popen(
-        psctl("launch", *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            waiting = {"worker 0", "worker 1"}
-            lines = []
-            while waiting:
-                lines.append(process.stdout.readline())
-                assert lines[-1], f"psctl launch ended: {lines}"
-                waiting -= {match[1] for match in [re.match(r"\[(worker \d)\] .*local_step", lines[-1])] if match}
-            yield process
-        finally:
-            process.kill()
+    flags = ("--ps", 2, "--workers", 2, "--model", "linear", "--steps", 10**9, "--log-dir", tmp_path)
+    with Command("psctl", "launch", *flags) as command:
+        for worker in (0, 1):
+            command.until(rf"^\[worker {worker}\] .*local_step")
+        yield command
 
 
-def assert_nothing_is_left(folder):
+def assert_nothing_is_left(folder: Path) -> None:
     cluster = ClusterFile.read(folder)
     for process in (*cluster.shards, *cluster.workers):
         try:
@@ -59,46 +42,45 @@ def assert_nothing_is_left(folder):
             os.close(descriptor)
 
 
-def test_status_and_stop(launched, tmp_path):
-    status = call("status", "--log-dir", str(tmp_path), "--json")
+def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
+    status = run("psctl", "status", "--log-dir", tmp_path, "--json")
     assert status.returncode == 0, status.stderr
     record = json.loads(status.stdout)
     assert (record["phase"], record["model"], len(record["shards"])) == ("running", "linear", 2)
     assert [worker["worker"] for worker in record["workers"]] == [0, 1]
     addresses = ",".join(shard["address"] for shard in record["shards"])
     assert ClusterFile.read(tmp_path).addresses == tuple(addresses.split(","))
-    table = call("status", "--ps", addresses)
+    table = run("psctl", "status", "--ps", addresses)
     assert re.match(r"running, linear, async, global step \d+ of 1000000000\n", table.stdout)
-    stopped = call("stop", "--log-dir", str(tmp_path))
+    stopped = run("psctl", "stop", "--log-dir", tmp_path)
     assert re.fullmatch(r"stopped at global step \d+\n", stopped.stdout), stopped.stderr
-    output, _ = launched.communicate(timeout=DEADLINE)
-    assert launched.returncode == 0, output
-    assert re.search(r"^done: global step \d+, [0-9.]+ s$", output, re.MULTILINE)
+    assert launched.wait() == 0, launched.text
+    assert re.search(r"^done: global step \d+, [0-9.]+ s$", launched.text, re.MULTILINE)
     assert_nothing_is_left(tmp_path)
-    after = call("status", "--log-dir", str(tmp_path))
+    after = run("psctl", "status", "--log-dir", tmp_path)
     assert after.returncode == 4
     assert f"the cluster of {tmp_path} has ended with exit code 0" in after.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_when_the_launcher_is_ended_nothing_is_left(launched, tmp_path, number, code):
-    launched.send_signal(number)
-    launched.communicate(timeout=DEADLINE)
-    assert launched.returncode == code
+def test_when_the_launcher_is_ended_nothing_is_left(
+    launched: Command, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    launched.process.send_signal(number)
+    assert launched.wait() == code, launched.text
     assert_nothing_is_left(tmp_path)
 
 
-def test_a_killed_worker_ends_all(launched, tmp_path):
+def test_a_killed_worker_ends_all(launched: Command, tmp_path: Path) -> None:
     os.kill(ClusterFile.read(tmp_path).workers[1].pid, signal.SIGKILL)
-    output, _ = launched.communicate(timeout=DEADLINE)
-    assert launched.returncode == 137
-    assert output.splitlines()[-1] == f"psctl: error: worker 1 failed with exit code 137; logs: {tmp_path}"
+    assert launched.wait() == 137, launched.text
+    assert launched.lines[-1] == f"psctl: error: worker 1 failed with exit code 137; logs: {tmp_path}"
     assert_nothing_is_left(tmp_path)
 
 
-def test_an_unknown_model_is_refused_before_anything_starts(tmp_path):
-    """B09."""
-    refused = call("launch", "--model", "mnits", "--log-dir", str(tmp_path / "logs"))
+def test_b09_an_unknown_model_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Fault B09."""
+    refused = run("psctl", "launch", "--model", "mnits", "--log-dir", tmp_path / "logs")
     assert refused.returncode == 2
     assert refused.stderr.startswith("psctl: error: ")
     assert "mnits" in refused.stderr

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
 from flaky_link import FlakyLink
 from local_cluster import LocalCluster
+from ports import free_port, held_port
 
-from grpc_ps.client import PSClient, Reply, TrainingSession
-from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
-from grpc_ps.client.shared.errors import Mismatch, NotLead, NotOpen, PeerUnreachable, PsError, UsageError
+from grpc_ps.client import PSClient, Reply, TrainingSession, joining
+from grpc_ps.client.shared.blocks import FLOATING, ITEM_BYTES, ParameterSpec
+from grpc_ps.client.shared.errors import Mismatch, NotLead, PeerUnreachable, PsError, UsageError
 from grpc_ps.client.shared.image import numpy_dtype
 from grpc_ps.psserver.lead.limits import Limits
 
@@ -43,9 +45,9 @@ def ones(specs: list[ParameterSpec]) -> dict[str, np.ndarray]:
     return {spec.name: np.ones(spec.shape, numpy_dtype(spec.dtype)) for spec in specs}
 
 
-def begin(client: PSClient, specs: list[ParameterSpec]) -> tuple[TrainingSession, Reply]:
+def begin(client: PSClient, specs: list[ParameterSpec], **join: Any) -> tuple[TrainingSession, Reply]:
     """Joins, opens with zeros if it is the first, and returns the first release."""
-    session = client.join("test", specs)
+    session = client.join("test", specs, **join)
     if session.opener:
         session.open(zeros(specs))
     return session, session.begin()
@@ -64,13 +66,6 @@ def linked(presets: dict[str, object], **config: int) -> Iterator[tuple[str, lis
         cluster = stack.enter_context(LocalCluster(2, presets=presets, **config))
         links = [stack.enter_context(FlakyLink(server.address)) for server in cluster.servers]
         yield ",".join(link.address for link in links), links
-
-
-def free_port() -> tuple[socket.socket, str]:
-    """A port that nobody listens on, kept so that nobody else takes it."""
-    holder = socket.socket()
-    holder.bind(("127.0.0.1", 0))
-    return holder, f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(("shards", "chunk_bytes"), [(1, 1 << 20), (2, 1 << 12), (5, 64)])
@@ -92,9 +87,11 @@ def test_steps_are_exact_whatever_the_shards(shards: int, chunk_bytes: int) -> N
 
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 def test_b17_values_are_read_as_they_were_sent(dtype: str) -> None:
+    """Fault B17: what the opener sends is what it and a reader get, in type, shape and bytes."""
     rng = np.random.default_rng(0)
     shapes = ((), (0,), (1,), (4, 2), (2, 0, 3), (3, 1, 5))
-    specs = [ParameterSpec(name=f"w{shape}", shape=shape, dtype=dtype, trainable=False) for shape in shapes]
+    trainable = dtype in FLOATING
+    specs = [ParameterSpec(name=f"w{shape}", shape=shape, dtype=dtype, trainable=trainable) for shape in shapes]
     values = {spec.name: np.asarray(rng.integers(0, 2, spec.shape)).astype(numpy_dtype(dtype)) for spec in specs}
     with LocalCluster(2, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=5) as client:
         session = client.join("test", specs)
@@ -108,8 +105,6 @@ def test_b17_values_are_read_as_they_were_sent(dtype: str) -> None:
 
 def test_some_parameters_can_be_read() -> None:
     with LocalCluster(2, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as client:
-        with pytest.raises(NotOpen):
-            client.pull()
         begin(client, SMALL)
         assert client.push(ones(SMALL)).outcome == "APPLIED"
         pulled = client.pull(["b"])
@@ -130,10 +125,12 @@ def test_status_tells_of_shards_and_workers() -> None:
         assert [(shard.shard, shard.address, shard.connected) for shard in now.shards] == [
             (number, server.address, True) for number, server in enumerate(cluster.servers)
         ]
-        assert sum(shard.value_bytes for shard in now.shards) == 4 * 7841
+        assert [(shard.blocks, shard.value_bytes) for shard in now.shards] == [(1, 4 * 7840), (1, 4)]
         (worker,) = now.workers
         assert (worker.worker, worker.applied, worker.batch) == (0, 1, 1)
         assert now.to_dict()["workers"][0]["name"] == worker.name
+        session.leave()
+        assert client.status().workers == ()
 
 
 def test_watch_ends_with_the_job() -> None:
@@ -163,8 +160,11 @@ def test_stop_ends_a_wait() -> None:
         worker.start()
         assert waiting.wait(20)
         with PSClient(cluster.addresses) as client:
-            while client.status().phase != "running":
-                time.sleep(0.01)
+            deadline = time.monotonic() + 20
+            for now in client.watch(0.01):
+                assert time.monotonic() < deadline
+                if now.phase == "running":
+                    break
             client.stop()
         worker.join(20)
         assert [(reply.done, reply.exit_code) for reply in replies] == [(True, 0)]
@@ -172,51 +172,55 @@ def test_stop_ends_a_wait() -> None:
 
 
 def test_b02_exactly_the_unreachable_are_named() -> None:
-    holder, nobody = free_port()
-    unreachable = pytest.raises(PeerUnreachable, match=rf"^cannot reach {nobody} \(waited 1 s\)$")
-    with holder, PSClient(nobody, timeout=1) as client, unreachable:
-        client.join("test", SMALL)
-    holder, nobody = free_port()
-    unreachable = pytest.raises(PeerUnreachable, match=rf"^cannot reach {nobody} \(waited 1 s\)$")
-    with holder, FirstOfTwo(2) as cluster, PSClient(f"{cluster.addresses},{nobody}", timeout=1) as client, unreachable:
-        client.join("test", SMALL)
+    with held_port() as port:
+        nobody = f"127.0.0.1:{port}"
+        says = rf"^cannot reach {nobody} \(waited 1 s\)$"
+        with PSClient(nobody, timeout=1) as client, pytest.raises(PeerUnreachable, match=says):
+            client.join("test", SMALL)
+        unreachable = pytest.raises(PeerUnreachable, match=says)
+        with FirstOfTwo(2) as cluster, PSClient(f"{cluster.addresses},{nobody}", timeout=1) as client, unreachable:
+            client.join("test", SMALL)
 
 
-def test_b01_late_server_is_joined() -> None:
-    holder, address = free_port()
-    holder.close()
+def test_b01_late_server_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "SAY_EVERY", 0.1)
+    port = free_port()
     replies: list[Reply] = []
+    said: SimpleQueue[str] = SimpleQueue()
 
     def work() -> None:
-        with PSClient(address, timeout=30) as client:
-            replies.append(begin(client, SMALL)[1])
+        with PSClient(f"127.0.0.1:{port}", timeout=30) as client:
+            replies.append(begin(client, SMALL, on_wait=said.put)[1])
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(0.5)
-    with LocalCluster(1, presets=EXACT, port=int(address.rpartition(":")[2])):
+    assert said.get(timeout=20) == f"127.0.0.1:{port} to answer"
+    with LocalCluster(1, presets=EXACT, port=port):
         worker.join(30)
     assert [reply.batch for reply in replies] == [0]
 
 
-def test_b05_waiting_for_a_slow_opener_is_no_failure_to_connect() -> None:
+def test_b05_waiting_for_a_slow_opener_is_no_failure_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout = 0.5
+    monkeypatch.setattr(joining, "SAY_EVERY", 2 * timeout)
     with LocalCluster(1, presets=EXACT) as cluster, PSClient(cluster.addresses, timeout=20) as first:
         opener = first.join("test", SMALL)
         assert opener.opener
-        replies: list[Reply | PsError] = []
+        replies: list[Reply] = []
+        said: SimpleQueue[str] = SimpleQueue()
 
         def work() -> None:
-            with PSClient(cluster.addresses, timeout=0.5) as second:
-                replies.append(begin(second, SMALL)[1])
+            with PSClient(cluster.addresses, timeout=timeout) as second:
+                replies.append(begin(second, SMALL, on_wait=said.put)[1])
 
         worker = threading.Thread(target=work, daemon=True)
         worker.start()
-        worker.join(2)
-        assert worker.is_alive()
+        # The first word comes after twice the timeout.
+        assert said.get(timeout=20).endswith(" to send the initial values")
         opener.open(zeros(SMALL))
         assert opener.begin().batch == 0
         worker.join(20)
-        assert [reply.batch for reply in replies if isinstance(reply, Reply)] == [1]
+        assert [reply.batch for reply in replies] == [1]
 
 
 def test_b14_other_model_is_refused_with_both_shapes() -> None:

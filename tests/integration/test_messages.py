@@ -105,23 +105,3 @@ def test_the_chunk_size_changes_no_value(chunk_bytes: int) -> None:
     with LocalCluster(1, presets=presets) as cluster:
         done = run_worker(cluster.addresses, [spec], gradient, initial={"w": first})
     assert done.parameters["w"].tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int64", "bool"])
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (4, 2), (2, 0, 3), (3, 1, 5)])
-def test_b17_every_type_and_shape_survives(dtype: str, shape: tuple[int, ...]) -> None:
-    """Fault B17: what the opener sends is what a reader gets, in type, shape and bytes."""
-    import ml_dtypes
-
-    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
-    value = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(kind)
-    floating = dtype.startswith(("float", "bfloat"))
-    parameters = [
-        ParameterSpec(name="x", shape=shape, dtype=dtype, trainable=floating),
-        ParameterSpec(name="y", shape=(3,), dtype="float32"),
-    ]
-    initial = {"x": value, "y": np.zeros(3, np.float32)}
-    with LocalCluster(1) as cluster:
-        run_worker(cluster.addresses, parameters, lambda *_: ({}, 1), initial=initial, pushes=0)
-        _, values = final_values(cluster.addresses)
-    assert (values["x"].dtype, values["x"].shape, values["x"].tobytes()) == (kind, shape, value.tobytes())

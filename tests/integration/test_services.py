@@ -8,12 +8,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.client.shared.errors import REASON_KEY
-from grpc_ps.protos import control_pb2, parameter_server_pb2
-from grpc_ps.protos.control_pb2_grpc import ControlStub
+from grpc_ps.protos import parameter_server_pb2
 from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
 
 DEADLINE = 10
@@ -46,22 +44,3 @@ def test_a_reader_before_the_job_is_open_is_told_so(channel: grpc.Channel) -> No
         next(stub.Pull(parameter_server_pb2.PullRequest(), timeout=DEADLINE))
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert (REASON_KEY, "NOT_OPEN") in caught.value.trailing_metadata()
-
-
-def test_a_follower_answers_no_call_of_the_lead() -> None:
-    with LocalCluster(2) as cluster, grpc.insecure_channel(cluster.servers[1].address) as opened:
-        with pytest.raises(grpc.RpcError) as caught:
-            ControlStub(opened).Status(control_pb2.StatusRequest(), timeout=DEADLINE)
-        assert (REASON_KEY, "NOT_LEAD") in caught.value.trailing_metadata()
-
-
-def test_status_tells_phase_shards_and_workers() -> None:
-    with LocalCluster(2) as cluster, grpc.insecure_channel(cluster.servers[0].address) as opened:
-        stub = ControlStub(opened)
-        before = stub.Status(control_pb2.StatusRequest(), timeout=DEADLINE)
-        assert before.phase == control_pb2.StatusResponse.PHASE_EMPTY
-        run_worker(cluster.addresses, [scalar("w"), scalar("v")], constant(1.0), pushes=3)
-        after = stub.Status(control_pb2.StatusRequest(), timeout=DEADLINE)
-    assert (after.phase, after.global_step, after.opened) == (control_pb2.StatusResponse.PHASE_RUNNING, 3, 1)
-    assert [(shard.shard, shard.blocks, shard.value_bytes) for shard in after.shards] == [(0, 1, 4), (1, 1, 4)]
-    assert not after.workers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_ps.client.cluster import parse_addresses
+from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.errors import UsageError
 
 

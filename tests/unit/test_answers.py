@@ -95,3 +95,12 @@ def test_non_finite_names_the_parameter() -> None:
 def test_done_of_one_shard_is_enough() -> None:
     reply = Answers(2, awaited=1).add(1, done(9, 5, "w is not finite"))
     assert reply == Reply(outcome="DONE", global_step=7, done=True, exit_code=5, reason="w is not finite")
+
+
+def test_push_that_the_end_overtakes_is_done_unless_its_outcome_is_known() -> None:
+    end = Reply(done=True, global_step=20)
+    answers = Answers(2, awaited=1)
+    assert answers.overtaken(end) == Reply(outcome="DONE", done=True, global_step=20)
+    answers.add(0, answer(4, result=result(1, LATE), batch=5))
+    assert answers.overtaken(end) == Reply(outcome="LATE", done=True, global_step=20)
+    assert Answers(2, awaited=0).overtaken(end) == end

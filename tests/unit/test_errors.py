@@ -1,18 +1,15 @@
-"""Every error crosses the wire as itself, and a command ends with its line and its exit code."""
+"""Every error crosses the wire as itself."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from concurrent import futures
 
-import click
 import grpc
 import pytest
 
 from grpc_ps.client.shared import errors
-from grpc_ps.client.shared.errors import JobFailed, PsError, error_classes, from_rpc_error, run_main, trailing_metadata
+from grpc_ps.client.shared.errors import JobFailed, PsError, error_classes, from_rpc_error, trailing_metadata
 
 
 class FakeRpcError(grpc.RpcError):
@@ -37,7 +34,7 @@ def test_every_class_round_trips(cls: type[PsError]) -> None:
     received = from_rpc_error(FakeRpcError(error.status, str(error), trailing_metadata(error)), "127.0.0.1:2222")
     assert type(received) is cls
     assert str(received) == str(error)
-    assert (received.exit_code, received.address) == (cls.exit_code, "127.0.0.1:2222")
+    assert received.exit_code == cls.exit_code
 
 
 def test_exit_code_of_a_failed_job_crosses_the_wire() -> None:
@@ -87,41 +84,3 @@ def test_refusal_of_a_real_server_is_its_class() -> None:
     server.stop(None)
     assert type(received) is errors.Mismatch
     assert str(received) == "steps: job has 20, worker states 30 - ürgh"
-
-
-@pytest.mark.parametrize(
-    ("raised", "code", "line"),
-    [
-        (errors.UsageError("--ps 'a' (item 1): no port"), 2, "worker: error: --ps 'a' (item 1): no port\n"),
-        (errors.DataError("train.gz:\n  truncated"), 3, "worker: error: train.gz: truncated\n"),
-        (JobFailed("w is not finite", exit_code=5), 5, "worker: error: w is not finite\n"),
-        (click.UsageError("--lr nan: no"), 2, "worker: error: --lr nan: no\n"),
-        (click.exceptions.Exit(0), 0, ""),
-        (KeyboardInterrupt(), 130, ""),
-        (RuntimeError("boom"), 1, "worker: error: unexpected RuntimeError: boom\n"),
-    ],
-)
-def test_command_ends_with_one_line(
-    raised: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    def main() -> int:
-        raise raised
-
-    with pytest.raises(SystemExit) as ended:
-        run_main(main, "worker")
-    assert ended.value.code == code
-    assert capsys.readouterr().err == line
-    assert ("Traceback" in caplog.text) == (type(raised) is RuntimeError)
-
-
-def test_command_ends_with_what_main_returns() -> None:
-    for returned, code in ((None, 0), (0, 0), (4, 4)):
-        with pytest.raises(SystemExit) as ended:
-            run_main(lambda returned=returned: returned, "psctl")
-        assert ended.value.code == code
-
-
-def test_program_name_is_the_default_prefix() -> None:
-    text = "from grpc_ps.client.shared import errors\ndef f(): raise errors.Full('no place')\nerrors.run_main(f)"
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr) == (4, "-c: error: no place\n")

@@ -49,12 +49,9 @@ def test_b09_unknown_model_lists_the_known_ones(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_the_registry_says_what_the_model_says(name: str) -> None:
     entry = models.entry(name)
-    arguments = {key: argument.default for key, argument in entry.arguments.items()}
-    model, default = models.load(name)(**arguments), models.load(name)()
+    model = models.load(name)(**{key: argument.lowest for key, argument in entry.arguments.items()})
     assert model.name == name
     assert model.data == entry.data
-    shapes = [[(v.name, v.shape.as_list()) for v in made.variables] for made in (model, default)]
-    assert shapes[0] == shapes[1]
     assert set(model.shown) <= set(values(model))
 
 

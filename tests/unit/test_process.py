@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from grpc_ps.client.shared import channel_options
-from grpc_ps.client.shared.logs import event, setup_logging
+from grpc_ps.client.shared.logs import ROOT, event, setup_logging
 from grpc_ps.client.shared.process import keep_freed_memory
 
 
@@ -66,7 +66,8 @@ def test_b66_server_permits_the_clients_pings() -> None:
 
 
 def test_events_are_one_line_of_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = setup_logging("worker 1")
+    setup_logging("worker 1")
+    logger = logging.getLogger(ROOT)
     event(logger, "joined", worker=1, rate=0.1234567891, why="two words", text="a\nb", empty="")
     event(logger, "hidden", logging.DEBUG, x=1)
     line = capsys.readouterr().err

@@ -123,6 +123,14 @@ def test_what_the_worker_refuses_is_refused_before_anything_starts(install, caps
     assert os.listdir() == []
 
 
+def test_a_check_that_does_not_end_is_given_up(install, monkeypatch):
+    install(worker="import signal\nsignal.pause()")
+    monkeypatch.setattr("grpc_ps.client.commands.launch._CHECK_SECONDS", 0.1)
+    with pytest.raises(JobFailed, match=r"^worker --check has not read model and data within 0\.1 s$"):
+        run(["launch", "--model", "mnist"])
+    assert os.listdir() == []
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
@@ -271,4 +279,4 @@ def test_bars_show_global_and_local_steps(monkeypatch):
     assert "global step" in shown
     assert "30/3000 running" in shown
     assert "worker 1 local step" in shown
-    assert "15/3000 loss 0.25 late 2" in shown
+    assert "15/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"

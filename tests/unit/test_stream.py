@@ -187,14 +187,16 @@ def test_window_bounds_what_is_encoded_ahead() -> None:
     one, call, _ = stream()
     for number in range(WINDOW):
         one.send(bytes([number]))
-    sent = threading.Event()
-    sender = threading.Thread(target=lambda: (one.send(b"last"), sent.set()), daemon=True)
-    sender.start()
+    assert one._room.empty()
     # gRPC asks for a message when it has sent the one before: two requests make room for one.
     assert next(call.requests) == b"\x00"
-    assert not sent.wait(0.05)
+    assert one._room.empty()
+    sender = threading.Thread(target=one.send, args=(b"last",), daemon=True)
+    sender.start()
     assert next(call.requests) == b"\x01"
-    assert sent.wait(10)
+    sender.join(10)
+    assert not sender.is_alive()
+    assert one._room.empty()
 
 
 def test_close_wakes_reader_and_sender() -> None:

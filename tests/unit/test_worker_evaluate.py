@@ -101,7 +101,7 @@ def test_the_last_step_is_not_evaluated_twice() -> None:
 def test_a_lost_server_ends_that_evaluation_only() -> None:
     evaluate, told = evaluation(lambda: FakeClient({}, error=PeerLost("gone")))
     assert evaluate.now() == {}
-    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation-failed", "gone")]
+    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation_failed", "gone")]
 
 
 def test_training_never_waits_and_one_evaluation_runs_at_a_time() -> None:

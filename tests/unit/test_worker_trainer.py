@@ -169,4 +169,8 @@ def test_settings_of_a_model_give_way_to_the_users() -> None:
 )
 def test_the_last_step_of_a_job(settings: dict[str, Any], target: int) -> None:
     job = {"steps": 0, "epochs": 0, "examples": 101, "batch_size": 10, "mode": "async", "workers": 1, **settings}
-    assert target_step(SimpleNamespace(**job)) == target
+    assert target_step(job) == target
+
+
+def test_a_job_that_had_ended_tells_no_last_step() -> None:
+    assert target_step({}) == 0

@@ -52,11 +52,10 @@ def test_trainable_variables_are_bound_once() -> None:
     model.initialize(0)
     arrays = arrays_of(list(model.variables))
     bound = Variables(model.variables, arrays)
-    assert bound.bound == 4
     for value in (0.5, -2.0):
         for array in arrays.values():
             array[...] = value
-        bound.refresh()
+        # Without a `refresh`: the memory is the same.
         for found in read_values(model.variables).values():
             assert (found == value).all()
     assert bound.deltas() == {}
@@ -89,8 +88,8 @@ def test_memory_that_cannot_be_bound_is_copied() -> None:
     v, empty = tf.Variable([1.0, 2.0], name="v"), tf.Variable(tf.zeros([0, 3]), name="empty")
     array = aligned_array((3,), np.dtype(np.float32))[1:]
     follower = Variables([v, empty], {"v": array, "empty": aligned_array((0, 3), np.dtype(np.float32))})
-    assert follower.bound == 0
     array[:] = 7
+    assert 7 not in v.numpy()
     follower.refresh()
     assert v.numpy().tolist() == [7, 7]
 
@@ -100,8 +99,8 @@ def test_a_tensorflow_that_copies_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     array = aligned_array((2,), np.dtype(np.float32))
     monkeypatch.setattr(module, "share", lambda array: tf.constant(array))
     follower = Variables([v], {"v": array})
-    assert follower.bound == 0
     array[:] = 7
+    assert 7 not in v.numpy()
     follower.refresh()
     assert v.numpy().tolist() == [7, 7]
 

@@ -1,0 +1,48 @@
+"""The frame of every command: the one place where an error becomes a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from grpc_ps.client.shared.errors import PsError
+from grpc_ps.client.shared.logs import ROOT
+
+
+def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once: bool = False) -> NoReturn:
+    """Runs a command and ends the process.
+
+    `main` returns the exit code; `name` is the command's, the program's by default. The traceback of an error that is
+    not foreseen goes to the log. `at_once` ends without Python's own tidying up, which waits for threads: one that
+    imports TensorFlow cannot be stopped for seconds.
+    """
+    prefix = name or Path(sys.argv[0]).stem
+    try:
+        code = main() or 0
+    except PsError as error:
+        code = _say(prefix, str(error), error.exit_code)
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        code = _say(prefix, error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    except Exception as error:
+        logging.getLogger(ROOT).exception("unexpected_error")
+        code = _say(prefix, f"unexpected {type(error).__name__}: {error}", 1)
+    if at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _say(prefix: str, text: str, code: int) -> int:
+    sys.stderr.write(f"{prefix}: error: {' '.join(text.split())}\n")
+    return code

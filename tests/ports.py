@@ -1,0 +1,22 @@
+"""Ports of loopback on which nobody listens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port that nobody listens on, and that nobody else gets while the `with` lasts."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        yield port
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment: for commands that must be told one before they start."""
+    with held_port() as port:
+        return port

@@ -1,0 +1,77 @@
+"""A worker's links against shards that a test plays: breaks, repeats, refusals."""
+
+from __future__ import annotations
+
+import pytest
+from fake_shards import GRADIENTS, FakeLead, FakeShard, answer, session, values
+
+from grpc_ps.client.session import Reply
+from grpc_ps.client.shared.errors import Corrupt, Fenced, InvalidPush, LostState, PeerLost, PsError
+from grpc_ps.protos import parameter_server_pb2 as wire
+
+
+def test_broken_link_is_mended_and_only_what_is_missing_is_sent_again() -> None:
+    first = answer(1, batch=0)
+    again = answer(5, 1, 3, fill=5, repeated=True)
+    shards = [
+        FakeShard("a:1", (7, 0, [first, answer(2, 1, 1, fill=2)]), (7, 1, [again])),
+        FakeShard("b:1", (8, 0, [first, PeerLost("b:1: reset")]), (8, 0, [again])),
+    ]
+    one = session(*shards)
+    one.begin()
+    one.send(GRADIENTS, 1)
+    # Shard 0 had told the outcome before; the parameters are the later ones.
+    assert one.wait() == Reply(outcome="APPLIED", global_step=5, batch=3)
+    assert values(one) == {5.0}
+    assert shards[0].sent() == ["attach", "ask 1"]
+    assert shards[1].sent() == ["attach", "push 1"]
+    assert shards[1].streams[1].sent[1].header == shards[1].streams[0].sent[1].header
+
+
+def test_link_that_breaks_between_steps_is_mended_by_the_next_wait() -> None:
+    shard = FakeShard("a:1", (7, 0, [answer(1, batch=0)]), (7, 0, [answer(2, 1, 1)]))
+    one = session(shard)
+    one.begin()
+    shard.streams[0].close()
+    one.send(GRADIENTS, 1)
+    assert one.wait() == Reply(outcome="APPLIED", global_step=2, batch=1)
+    assert shard.sent() == ["attach", "ask 1", "push 1"]
+
+
+def test_opener_whose_link_breaks_attaches_with_the_job_again() -> None:
+    shard = FakeShard("a:1", (7, 0, [Corrupt("a:1: damaged")]), (7, 0, [answer(1, 1, 0)]))
+    one = session(shard, opener=True)
+    one.open(GRADIENTS)
+    assert one.begin().batch == 0
+    assert shard.sent() == ["attach job", "ask 1", "values 1"]
+
+
+def test_other_boot_means_that_the_state_is_gone() -> None:
+    broken = [answer(1, batch=0), PeerLost("reset")]
+    shard = FakeShard("a:1", (7, 0, broken), (9, 0, []))
+    one = session(shard)
+    one.begin()
+    with pytest.raises(LostState, match=r"shard 0 \(a:1\) restarted"):
+        one.wait()
+
+
+@pytest.mark.parametrize("error", [Fenced("lease ended"), InvalidPush("wrong base step")])
+def test_refusal_is_not_tried_again(error: PsError) -> None:
+    shard = FakeShard("a:1", (7, 0, [error]))
+    with pytest.raises(type(error), match=str(error)):
+        session(shard).begin()
+
+
+def test_link_that_keeps_breaking_is_given_up() -> None:
+    broken = (7, 0, [PeerLost("a:1: reset")])
+    shard = FakeShard("a:1", *[broken] * 20)
+    with pytest.raises(PeerLost, match="a:1: reset"):
+        session(shard).begin()
+    assert len(shard.streams) == 11
+
+
+def test_shard_that_is_gone_after_the_end_is_normal() -> None:
+    lead = FakeLead()
+    lead.response = wire.HeartbeatResponse(done=True, global_step=20)
+    shard = FakeShard("a:1", (7, 0, [Fenced("ending")]))
+    assert session(shard, lead=lead).begin() == Reply(done=True, global_step=20)

@@ -1,0 +1,160 @@
+"""How workers, shards and jobs end, event by event, without network or clock."""
+
+from __future__ import annotations
+
+import pytest
+from job_driver import Driver
+
+from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.log import Dismiss, Stop
+from grpc_ps.psserver.lead.refusal import Refusal
+
+
+def test_steps_is_a_hard_limit() -> None:
+    driver = Driver(steps=3)
+    one, two = driver.open(2)
+    driver.push(one)
+    driver.push(two)
+    driver.push(one)
+    assert driver.job.step == 3
+    driver.news()
+    driver.push(two)
+    (answer,) = driver.answers(driver.news())
+    assert answer.result is not None
+    assert answer.result.outcome == "DONE"
+    assert answer.done is not None
+    assert (driver.job.step, len(driver.applies())) == (3, 3)
+
+
+def test_sync_waits_for_all_workers_before_it_starts() -> None:
+    driver = Driver(mode="sync", workers=2)
+    driver.open(1)
+    assert all(answer.release is None for answer in driver.answers(driver.news()))
+    assert driver.job.waiting_for() == "workers: 1 of 2 have joined"
+    driver.now = 301
+    for member in driver.job.members:
+        member.last_beat = driver.now
+    driver.job.tick(driver.now)
+    assert driver.job.done is None, "the wait is counted from the first tick that sees it"
+    driver.now = 602
+    for member in driver.job.members:
+        member.last_beat = driver.now
+    driver.job.tick(driver.now)
+    assert driver.job.done is not None
+    assert driver.job.done.exit_code == 4
+    assert "1 of 2 have joined" in driver.job.done.reason
+
+
+def test_a_lost_worker_gives_its_number_back() -> None:
+    driver = Driver()
+    _one, two = driver.open(2)
+    driver.now = 5.0
+    driver.job.beat(0, 1, driver.now)
+    driver.now = 11.0
+    driver.job.tick(driver.now)
+    assert [member.worker for member in driver.job.members] == [0]
+    assert Dismiss(1, 2, "FENCED", "worker 1 lost its lease: no heartbeat for 10 s", 0) in driver.news()
+    newcomer = driver.join(9)
+    driver.job.ask(newcomer.worker, newcomer.incarnation, 0, driver.now)
+    assert (newcomer.batch, newcomer.incarnation) == (two.batch, 3)
+
+
+def test_a_sync_job_ends_when_nobody_replaces_a_lost_worker() -> None:
+    driver = Driver(mode="sync", workers=2, limits=Limits(rejoin=6))
+    one, two = driver.open(2)
+    driver.push(one)
+    driver.job.leave(1, two.incarnation, driver.now)
+    driver.now = 5.0
+    driver.job.beat(0, one.incarnation, driver.now)
+    driver.job.tick(driver.now)
+    assert driver.job.done is None
+    driver.now = 6.5
+    driver.job.tick(driver.now)
+    assert driver.job.done is not None
+    assert driver.job.done.exit_code == 4
+    assert "worker 1 (host:2)" in driver.job.done.reason
+
+
+def test_a_push_for_another_step_or_batch_ends_that_worker() -> None:
+    driver = Driver()
+    (member,) = driver.open()
+    driver.news()
+    driver.push(member, base_step=5)
+    (gone,) = driver.news()
+    assert isinstance(gone, Dismiss)
+    assert gone.reason == "INVALID_PUSH"
+    assert "at step 5; it holds batch 0 at step 0" in gone.detail
+    assert driver.applies() == []
+
+
+def test_a_shard_that_comes_back_empty_ends_the_job() -> None:
+    driver = Driver(shards=2)
+    driver.open()
+    driver.job.shards.disconnect(1, 101, driver.now)
+    with pytest.raises(Refusal, match="shard 1 lost its state and no checkpoint is configured"):
+        driver.job.follow(1, 2, 999, "s1", driver.now)
+    assert driver.job.done is not None
+    assert driver.job.done.exit_code == 4
+
+
+def test_a_shard_that_comes_back_as_it_was_goes_on() -> None:
+    driver = Driver(shards=2)
+    (member,) = driver.open()
+    driver.job.shards.disconnect(1, 101, driver.now)
+    driver.job.follow(1, 2, 101, "s1", driver.now)
+    driver.push(member)
+    assert driver.job.step == 1
+
+
+def test_a_shard_that_stays_away_ends_the_job() -> None:
+    driver = Driver(shards=2)
+    (member,) = driver.open()
+    driver.job.shards.disconnect(1, 101, 0.0)
+    driver.now = 10.5
+    driver.job.beat(0, member.incarnation, driver.now)
+    driver.job.tick(driver.now)
+    assert driver.job.done is not None
+    assert "shard 1 (s1) has been gone for 10 s" in driver.job.done.reason
+
+
+def test_an_overflowing_result_ends_the_job_with_the_parameter() -> None:
+    driver = Driver()
+    driver.open()
+    driver.job.overflow("w", 4)
+    assert driver.job.done is not None
+    assert driver.job.done.exit_code == 5
+    assert "parameter 'w'" in driver.job.done.reason
+
+
+def test_the_end_is_told_to_everybody_before_the_log_stops() -> None:
+    driver = Driver(steps=1)
+    one, two = driver.open(2)
+    driver.news()
+    driver.push(one)
+    entries = driver.news()
+    assert isinstance(entries[-1], Stop)
+    assert [answer.done is not None for answer in driver.answers(entries)] == [True, True]
+    driver.job.leave(0, one.incarnation, driver.now)
+    assert not driver.job.finished()
+    driver.job.leave(1, two.incarnation, driver.now)
+    assert driver.job.finished()
+
+
+def test_one_live_worker_holds_the_lease_to_evaluate() -> None:
+    driver = Driver()
+    one, two = driver.open(2)
+    assert driver.job.evaluator == one.incarnation
+    driver.job.leave(0, one.incarnation, driver.now)
+    assert driver.job.evaluator == two.incarnation
+
+
+def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
+    driver = Driver()
+    driver.open()
+    driver.now = 30.0
+    driver.job.members.excuse(25.0)
+    driver.job.tick(driver.now)
+    assert len(driver.job.members) == 1
+    driver.now = 36.0
+    driver.job.tick(driver.now)
+    assert len(driver.job.members) == 0
