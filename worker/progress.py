@@ -84,6 +84,9 @@ class Progress:
         self.local_steps = 0
         self.examples = 0
         self.loss: float | None = None
+        # Why the job ended before its target, and parameters of the model that the last line shows.
+        self.ended = ""
+        self.shown: Mapping[str, float] = {}
         self.outcomes: Counter[str] = Counter()
 
     def begin(self, worker: int, global_step: int, target: int) -> None:
@@ -147,6 +150,7 @@ class Progress:
             "global_steps_per_second": round(rates.global_steps, 3),
             "outcomes": dict(sorted(self.outcomes.items())),
             "wall_seconds": round(end.time - self._started, 3),
+            "reason": self.ended,
         }
 
     def finish(self, metrics: Mapping[str, float]) -> str:
@@ -155,8 +159,10 @@ class Progress:
         accuracy = "" if summary["accuracy"] is None else f", accuracy = {summary['accuracy']:.4f}"
         loss = "none" if self.loss is None else f"{self.loss:.4g}"
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items())) or "no pushes"
+        shown = "".join(f", {name} = {value:.4g}" for name, value in self.shown.items())
+        how = self.ended or "done"
         self._line(
-            f"done: global_step {self.global_step}, local_step {self.local_steps}, loss = {loss}{accuracy}"
+            f"{how}: global_step {self.global_step}, local_step {self.local_steps}, loss = {loss}{shown}{accuracy}"
             f" ({summary['examples_per_second']:.1f} examples/sec; {summary['steps_per_second']:.1f} steps/sec;"
             f" {outcomes}; {summary['wall_seconds']:.1f} s)"
         )

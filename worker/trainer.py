@@ -56,6 +56,8 @@ class Trainer:
         self._progress.loss = None if self._loss is None else float(self._loss)
         if reply.exit_code:
             raise JobFailed(reply.reason, exit_code=reply.exit_code)
+        self._progress.ended = reply.reason
+        self._progress.shown = self._shown(session.parameters)
 
     def _one_step(self, session: TrainingSession, feed: Feed, variables: Variables, reply: Reply) -> Reply:
         assert reply.batch is not None, "a release has parameters and a batch number together"

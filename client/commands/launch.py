@@ -176,11 +176,13 @@ def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
 
 def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     whole = result.summary()
-    parts = [f"done: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
+    how = next((worker["reason"] for worker in result.workers if worker.get("reason")), "done")
+    parts = [f"{how}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
     if whole["accuracy"] is not None:
         parts.insert(1, f"accuracy {whole['accuracy']:.2%}")
     lines = [", ".join(parts)]
     for number, worker in enumerate(result.workers):
         outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)
+        outcomes = outcomes or "no pushes"
         lines.append(f"  worker {worker.get('worker', number)}: local step {worker.get('local_steps')}, {outcomes}")
     return lines
