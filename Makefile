@@ -38,7 +38,7 @@ check: $(INSTALLED)
 	$(BIN)/python protos/generate.py --check
 
 test: $(INSTALLED)
-	$(BIN)/pytest -q --durations=10 --numprocesses=2 --dist=loadgroup
+	$(BIN)/pytest -q --durations=10 --numprocesses=2 --dist=loadfile
 
 demo: $(INSTALLED)
 	@$(BIN)/psctl launch --ps 1 --workers 2 --model mnist

@@ -134,9 +134,10 @@ class PSClient:
             parameters=Parameters(parameters, placement),
             shards=self._shards,
             lead=self._shards[0],
-            # Who is out of reach for longer than a lease is no member any more, and a lost shard ends the job.
+            # A shard that cannot be reached for a lease is lost, and the job with it; one that is there and silent (it
+            # stands still, or a link swallows what is sent) gets three.
             reconnect_timeout=min(self.timeout, membership.lease or self.timeout),
-            lost_timeout=min(self.timeout, membership.lease or self.timeout),
+            lost_timeout=min(self.timeout, 3 * membership.lease or self.timeout),
             on_leave=lambda: None if membership.ended else self._shards[0].leave(leave, _LEAVE_SECONDS),
         )
         return self.session

@@ -13,7 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from grpc_ps.client.shared.channel_options import SERVER_OPTIONS, Options
+from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION, SERVER_OPTIONS, Options
 from grpc_ps.client.shared.errors import JobFailed, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import control_pb2, coordination_pb2, parameter_server_pb2
@@ -30,7 +30,7 @@ from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.link import Link
 from grpc_ps.psserver.replay import Replay, load_store
 from grpc_ps.psserver.upstream import Local, Upstream
-from grpc_ps.psserver.worker_service import PROTOCOL, WorkerService
+from grpc_ps.psserver.worker_service import WorkerService
 
 STOP_GRACE = 0.5
 """Seconds for streams to end by themselves when the server stops."""
@@ -122,7 +122,7 @@ class ShardServer:
 
     def _follow(self) -> Link:
         hello = coordination_pb2.Hello(
-            protocol=PROTOCOL,
+            protocol=PROTOCOL_VERSION,
             shard=self.config.shard,
             shard_count=self.config.shards,
             boot=self._boot,

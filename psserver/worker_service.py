@@ -9,6 +9,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION
 from grpc_ps.client.shared.errors import Mismatch, NotLead, PeerLost, SnapshotGone, UsageError
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
@@ -19,7 +20,6 @@ from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.training_stream import TrainingStream
 from grpc_ps.psserver.upstream import Upstream
 
-PROTOCOL = 1
 MAX_WAIT = 5.0
 PIN_SECONDS = 10.0
 
@@ -33,8 +33,8 @@ def lead_of(coordinator: Coordinator | None) -> Coordinator:
 
 def check_protocol(theirs: int) -> None:
     """Refuses another version of the contract."""
-    if theirs != PROTOCOL:
-        raise Mismatch(f"protocol: this shard speaks {PROTOCOL}, the caller {theirs}")
+    if theirs != PROTOCOL_VERSION:
+        raise Mismatch(f"protocol: this shard speaks {PROTOCOL_VERSION}, the caller {theirs}")
 
 
 class WorkerService:

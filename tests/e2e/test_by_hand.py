@@ -12,8 +12,7 @@ import pytest
 from commands import Command, ready, run
 from ports import free_port
 
-# One group: whole clusters run one after the other, beside the smaller tests.
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
+pytestmark = pytest.mark.e2e
 
 
 @contextlib.contextmanager

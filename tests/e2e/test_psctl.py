@@ -15,8 +15,7 @@ from commands import DEADLINE, Command, run
 
 from grpc_ps.client.cluster_file import ClusterFile
 
-# One group: whole clusters run one after the other, beside the smaller tests.
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from commands import run
 
-# One group: whole clusters run one after the other, beside the smaller tests.
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("clusters")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(autouse=True)
