@@ -87,8 +87,6 @@ class TrainingSession:
         if self._verdict is None:
             self._heartbeat.start()
 
-    # What the worker calls
-
     def open(self, values: Mapping[str, Any]) -> None:
         """Sends the initial values of all parameters to all shards. The opener calls it once, before `begin`."""
         header = wire.PushHeader(kind=wire.PushHeader.KIND_VALUES)
@@ -155,8 +153,6 @@ class TrainingSession:
         except PsError as error:
             event(_LOGGER, "leave_failed", logging.DEBUG, why=error)
 
-    # Pushing
-
     def _start(self, header: wire.PushHeader, flat: Mapping[str, memoryview]) -> None:
         self._sequence += 1
         header.sequence = self._sequence
@@ -182,8 +178,6 @@ class TrainingSession:
     def _ask(self, links: Links) -> None:
         ask = wire.Ask(id=self._membership.identity, sequence=self._sequence)
         links.streams[0].send(wire.PushPullRequest(ask=ask).SerializeToString())
-
-    # Waiting
 
     def _collect(self) -> Reply:
         """Reads until the answers are complete. Raises PsError when the links have ended."""
@@ -217,8 +211,6 @@ class TrainingSession:
         with suppress(PsError):  # A lead that does not answer says nothing: the error that led here is the one to tell.
             self.beat(self._heartbeat.ask(_GRACE))
         return self._verdict is not None
-
-    # The heartbeat's thread
 
     def beat(self, response: wire.HeartbeatResponse) -> None:
         """Takes what the lead answered. An answer of the end that is under way comes first."""

@@ -94,8 +94,6 @@ class Replay:
         self._busy = False
         self._changed = asyncio.Event()
 
-    # The log
-
     def expect(self, job: job_pb2.JobSpec) -> None:
         """Names the job that the next `open` opens."""
         self.plan = Plan(job, self.shard, self.shard_count)
@@ -211,8 +209,6 @@ class Replay:
             self.pins[name] = self._snapshot.share()
             asyncio.get_running_loop().call_later(keep, self.pins.pop, name, None)
 
-    # Kernels in their thread
-
     def _in_kernels(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         self._busy = True
         future = asyncio.get_running_loop().run_in_executor(self._kernels, work)
@@ -226,8 +222,6 @@ class Replay:
         elif not future.cancelled():
             then(future.result())
             self._work()
-
-    # What streams ask
 
     @property
     def _layout(self) -> Layout:

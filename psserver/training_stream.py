@@ -100,8 +100,6 @@ class TrainingStream:
             raise InvalidPush("the job is not open, and `attach` names none")
         return replay.plan
 
-    # Incoming
-
     async def _read(self) -> None:
         read = self._context.read
         while True:
@@ -157,8 +155,6 @@ class TrainingStream:
         part = self._unfinished()
         self._part = None
         self._upstream.whole(part.finish())
-
-    # Outgoing
 
     async def _write(self) -> None:
         outbox, write = self._session.outbox, self._context.write

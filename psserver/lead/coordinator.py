@@ -105,8 +105,6 @@ class Coordinator:
             last = now
             self.act(self.job.tick)
 
-    # Workers
-
     async def join(self, request: JoinRequest, wait: float) -> JoinReply:
         """Lets a worker join, holding the call for up to `wait` seconds while it has to wait."""
         deadline = time.monotonic() + wait
@@ -161,8 +159,6 @@ class Coordinator:
         """A worker goes."""
         self.act(lambda now: self.job.leave(worker, incarnation, now))
 
-    # Readers, control
-
     def pin(self, snapshot: int) -> None:
         """Pins a snapshot for a reader."""
         self.act(lambda now: self.job.pin(snapshot, now))
@@ -178,8 +174,6 @@ class Coordinator:
     def stop(self, done: Done) -> None:
         """Ends the job."""
         self.act(lambda now: self.job.stop(done))
-
-    # Followers
 
     def connect(self, hello: wire.Hello) -> asyncio.Event:
         """A shard's link is up; the event that is returned, set when there are new entries, stands for that link."""

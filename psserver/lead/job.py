@@ -52,8 +52,6 @@ class Job:
         """The global step: updates applied to the model."""
         return self.training.step if self.training else 0
 
-    # Joining
-
     def join(self, request: JoinRequest, now: float) -> JoinReply:
         """Makes a worker a member, or the opener, or tells it what it waits for.
 
@@ -112,8 +110,6 @@ class Job:
         if self.training is not None and not self.training.started:
             return f"workers: {len(self.members)} of {self.training.rounds.needed} have joined"
         return ""
-
-    # Pushes
 
     def whole(self, shard: int, push: Push, non_finite: str, now: float) -> None:
         """A shard holds its part of a push; once all do, the push is decided."""
@@ -176,8 +172,6 @@ class Job:
         if done is not None:
             self.stop(done)
 
-    # Members
-
     def beat(self, worker: int, incarnation: int, now: float) -> Member:
         """Keeps a member's lease.
 
@@ -215,8 +209,6 @@ class Job:
     def _assign_evaluator(self) -> None:
         if all(member.incarnation != self.evaluator for member in self.members):
             self.evaluator = next((member.incarnation for member in self.members), 0)
-
-    # Shards, readers, time, the end
 
     def follow(self, shard: int, count: int, boot: int, address: str, now: float) -> Shard:
         """A shard's link is up.
