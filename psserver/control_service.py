@@ -58,7 +58,7 @@ class ControlService:
     async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
-        lead.stop(Done(0, f"stopped on request at global step {lead.job.step}"))
+        lead.stop(Done(0, "stopped on request"))
         return wire.StopJobResponse(global_step=lead.job.step)
 
 

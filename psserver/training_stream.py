@@ -56,18 +56,22 @@ class TrainingStream:
         """
         await self._attach()
         session, replay = self._session, self._replay
-        writer = asyncio.create_task(self._write())
-        reader = asyncio.create_task(self._read())
+        # Before the worker is told: it may ask the lead at once, and the answer must find this stream.
+        replay.sessions.attach(session)
+        tasks: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait((reader, writer, session.closed), return_when=asyncio.FIRST_COMPLETED)
-            for task in (reader, writer):
+            await self._greet()
+            tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+            ends: list[asyncio.Future[Any]] = [*tasks, session.closed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 if task.done():
                     task.result()
             if session.closed.done() and (error := session.closed.result()) is not None:
                 raise error
         finally:
-            reader.cancel()
-            writer.cancel()
+            for task in tasks:
+                task.cancel()
             replay.sessions.detach(session)
             replay.staging.abandon(session.worker, session.incarnation)
 
@@ -84,11 +88,12 @@ class TrainingStream:
         self._replay.check(attach.id)
         self._plan = self._plan_for(attach)
         self._session = Session(worker, incarnation)
-        whole = self._replay.staging.held(worker, incarnation)
-        await self._context.write(
-            PushPullResponse(attached=Attached(boot=self._boot, whole_sequence=whole)).SerializeToString()
-        )
-        self._replay.sessions.attach(self._session)
+
+    async def _greet(self) -> None:
+        """Tells the worker that its stream is attached, and what this shard holds of it."""
+        whole = self._replay.staging.held(self._session.worker, self._session.incarnation)
+        attached = PushPullResponse(attached=Attached(boot=self._boot, whole_sequence=whole))
+        await self._context.write(attached.SerializeToString())
 
     def _plan_for(self, attach: Attach) -> Plan:
         replay = self._replay

@@ -17,6 +17,7 @@ from grpc_ps.client import PSClient
 from grpc_ps.protos.coordination_pb2 import FollowRequest, Hello
 from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.training_stream import TrainingStream
 
 PARAMETERS = [scalar("w"), scalar("v")]
 PRESETS = {"learning_rate": 2.0**-10}
@@ -112,3 +113,18 @@ def test_pushes_that_race_with_leaving_spoil_nothing() -> None:
         step, values = final_values(cluster.addresses)
     assert applied <= step <= applied + 10
     assert float(values["w"]) == -step / 1024
+
+
+def test_an_answer_finds_a_stream_whose_greeting_is_still_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker asks as soon as it is greeted: on a shard that is slow to go on then, the answer must not be lost."""
+    greet = TrainingStream._greet
+
+    async def slowly(stream: TrainingStream) -> None:
+        await greet(stream)
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(TrainingStream, "_greet", slowly)
+    with LocalCluster(2, presets=PRESETS) as cluster:
+        for _ in range(3):
+            done = run_worker(cluster.addresses, PARAMETERS, constant(1.0), pushes=3)
+            assert dict(done.outcomes) == {"APPLIED": 3}
