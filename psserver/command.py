@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.addresses import parse_addresses
-from grpc_ps.client.shared.flags import Command, Real, Whole, job_options, settings_from_flags
+from grpc_ps.client.shared.flags import Command, Real, Whole, check_job_flags, job_options, stated_flags
 from grpc_ps.client.shared.logs import setup_logging
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.messages import stated
 from grpc_ps.psserver.server import ShardServer
 
 
@@ -97,13 +96,15 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
         raise click.UsageError("--port: must be given where --ps is not (0 picks a free one)")
     if flags["chunk_bytes"] % 64:
         raise click.UsageError(f"--chunk-bytes {flags['chunk_bytes']}: must be a multiple of 64")
+    if shard == 0:
+        check_job_flags(flags)
     return ShardConfig(
         shard=shard,
         shards=shards,
         host=flags["host"],
         port=int(addresses[shard].rpartition(":")[2]) if port is None else port,
         lead="" if shard == 0 else lead,
-        presets=stated(settings_from_flags(flags)) if shard == 0 else {},
+        presets=stated_flags(flags) if shard == 0 else {},
         limits=Limits(
             lease=flags["lease"],
             link=flags["link_timeout"],

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from grpc_ps.protos import job_pb2
-
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
 
@@ -163,12 +161,6 @@ def check_job_flags(flags: Mapping[str, Any]) -> None:
     workers, least = flags.get("workers"), flags.get("min_workers")
     if workers is not None and least is not None and least > workers:
         raise click.UsageError(f"--min-workers {least}: must be 1 to {workers}, the value of --workers")
-
-
-def settings_from_flags(flags: Mapping[str, Any]) -> job_pb2.Settings:
-    """Returns the settings that the flags state as a message, after `check_job_flags`."""
-    check_job_flags(flags)
-    return job_pb2.Settings(**stated_flags(flags))
 
 
 def threads_option(default: str) -> Decorator[Any]:

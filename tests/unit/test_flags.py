@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from grpc_ps.client.shared.flags import JOB_FLAGS, Command, Group, Whole, job_options, settings_from_flags
+from grpc_ps.client.shared.flags import JOB_FLAGS, Command, Group, Whole, check_job_flags, job_options, stated_flags
 from grpc_ps.protos import job_pb2
 
 
@@ -16,7 +16,8 @@ from grpc_ps.protos import job_pb2
 @click.option("--port", type=Whole(0, 65535))
 @job_options()
 def server(**flags: Any) -> job_pb2.Settings:
-    return settings_from_flags(flags)
+    check_job_flags(flags)
+    return job_pb2.Settings(**stated_flags(flags))
 
 
 @click.group(cls=Group)
