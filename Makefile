@@ -8,11 +8,12 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PACKAGES := client models protos psserver worker
 
-.PHONY: help install check test demo bench proto clean
+.PHONY: help install check test test-slow demo bench proto clean
 
 help:
 	@echo "make demo     train a small network on handwritten digits: 1 shard, 2 workers"
 	@echo "make test     run the tests"
+	@echo "make test-slow  simulate a hundred million events (a quarter of an hour on two cores)"
 	@echo "make check    ruff, mypy, import contracts, generated code up to date"
 	@echo "make bench    run the benchmarks"
 	@echo "make proto    write the Python code for protos/*.proto"
@@ -39,6 +40,9 @@ check: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/pytest -q --durations=10 --numprocesses=2 --dist=loadfile
+
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -q -s -m slow
 
 demo: $(INSTALLED)
 	@$(BIN)/psctl launch --ps 1 --workers 2 --model mnist

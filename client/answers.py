@@ -52,6 +52,11 @@ class Answers:
         self._answers: list[wire.Answer | None] = [None] * shards
         self._result: wire.PushResult | None = None
 
+    @property
+    def decided(self) -> bool:
+        """Whether the outcome of the push is known: it need not be sent again."""
+        return self._result is not None
+
     def restart(self) -> None:
         """Drops the answers, for their streams are gone; an outcome that is known stays known."""
         self._answers = [None] * len(self._answers)

@@ -5,15 +5,32 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import grpc
 
 from grpc_ps.client.shared.channel_options import CLIENT_OPTIONS
 
+# Seconds for gRPC's thread that watches a channel to end.
+_WATCHING_SECONDS = 1.0
+
 
 def open_channel(address: str) -> grpc.Channel:
     """Opens a channel to `host:port`; the connection is made when it is first used and made again when it breaks."""
     return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+
+
+def close_channel(channel: grpc.Channel) -> None:
+    """Closes a channel; calls under way end.
+
+    gRPC's thread that watches a channel's state for `Reachability` ends up to 0.2 s after that, and fails with a
+    traceback if the channel is closed meanwhile. gRPC has no way to wait for it but this attribute of its own.
+    """
+    watched: Any = getattr(channel, "_connectivity_state", None)
+    deadline = time.monotonic() + _WATCHING_SECONDS
+    while getattr(watched, "polling", False) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    channel.close()
 
 
 class Reachability:

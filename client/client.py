@@ -12,14 +12,15 @@ from grpc_ps.client.joining import JoinRequest, join
 from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.reading import Pulled
 from grpc_ps.client.session import TrainingSession
+from grpc_ps.client.settings import Changed, changed, set_request
 from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
-from grpc_ps.client.status import ClusterStatus, ShardStatus, WorkerStatus, cluster_status
+from grpc_ps.client.status import ClusterStatus, Evaluation, ShardStatus, WorkerStatus, cluster_status
 from grpc_ps.protos import parameter_server_pb2 as wire
 
-__all__ = ["ClusterStatus", "PSClient", "Pulled", "ShardStatus", "WorkerStatus"]
+__all__ = ["Changed", "ClusterStatus", "Evaluation", "PSClient", "Pulled", "ShardStatus", "WorkerStatus"]
 
 # Seconds for the word to the lead that a worker leaves: its lease ends anyway.
 _LEAVE_SECONDS = 2.0
@@ -96,6 +97,40 @@ class PSClient:
         shard 0's.
         """
         return self._shards[0].stop_job()
+
+    def set(
+        self,
+        *,
+        mode: str | None = None,
+        workers: int | None = None,
+        backup: int | None = None,
+        min_workers: int | None = None,
+        max_staleness: int | None = None,
+        learning_rate_factor: float | None = None,
+        paused: bool | None = None,
+    ) -> Changed:
+        """Changes the job while it runs: all that is given or nothing, between two updates. None stays as it is.
+
+        The names are those of `job.proto`'s Settings; a `max_staleness` of -1 means no bound. `learning_rate_factor`
+        is multiplied with what the schedule says, and replaces the factor of before. While `paused`, workers finish
+        what they compute and get nothing new.
+
+        Raises Mismatch for what is not possible (with the reason), NotOpen before a job runs, UsageError if nothing is
+        given, PeerUnreachable or PeerLost if the lead does not answer, and NotLead if the first address is not
+        shard 0's.
+        """
+        request = set_request(
+            {
+                "mode": mode,
+                "workers": workers,
+                "backup": backup,
+                "min_workers": min_workers,
+                "max_staleness": max_staleness,
+                "learning_rate_factor": learning_rate_factor,
+                "paused": paused,
+            }
+        )
+        return changed(self._shards[0].set_job(request))
 
     def join(
         self,

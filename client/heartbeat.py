@@ -14,12 +14,15 @@ BEATS_PER_LEASE = 4
 
 
 class Lead(Protocol):
-    """What takes heartbeats: the `ShardClient` of shard 0."""
+    """What takes heartbeats and reports: the `ShardClient` of shard 0."""
 
     address: str
 
     def heartbeat(self, request: wire.HeartbeatRequest, timeout: float) -> wire.HeartbeatResponse:
         """Keeps the lease."""
+
+    def report(self, request: wire.ReportRequest) -> None:
+        """Tells the result of an evaluation."""
 
 
 class Listener(Protocol):
@@ -71,7 +74,10 @@ class Heartbeat:
         return self._lead.heartbeat(request, timeout)
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._interval):
+        # The first one at once: it tells whether this worker is the one to evaluate.
+        wait = 0.0
+        while not self._stopped.wait(wait):
+            wait = self._interval
             try:
                 response = self.ask(max(self._interval, 1.0))
             except PsError as error:

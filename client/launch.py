@@ -52,6 +52,11 @@ class LaunchResult:
     workers: tuple[Mapping[str, Any], ...] = ()
     wall_seconds: float = 0.0
 
+    @property
+    def ended_by(self) -> str:
+        """What ended the job before its steps or epochs were done, as its workers were told; empty if nothing did."""
+        return next((str(worker["reason"]) for worker in self.workers if worker.get("reason")), "")
+
     def summary(self) -> dict[str, Any]:
         """Returns the run in one record for programs: the job's own figures and the workers'."""
         accuracies = [worker["accuracy"] for worker in self.workers if worker.get("accuracy") is not None]
@@ -59,6 +64,7 @@ class LaunchResult:
         return {
             "exit_code": self.exit_code,
             "reason": self.reason,
+            "ended_by": self.ended_by,
             "global_step": max(steps, default=None),
             "accuracy": accuracies[0] if accuracies else None,
             "wall_seconds": round(self.wall_seconds, 3),

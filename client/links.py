@@ -67,13 +67,25 @@ class Links:
         with self._first_failure():
             return [stream.attach(identity, job, max(deadline - time.monotonic(), 0.1)) for stream in self.streams]
 
-    def send(self, pushes: Mapping[int, Iterator[bytes]]) -> None:
-        """Sends pushes to the shards of those numbers, a message to each in turn, so that all links are busy."""
+    def send(self, pushes: Mapping[int, Iterator[bytes]], sequence: int) -> None:
+        """Sends the parts of push `sequence` to the shards of those numbers.
+
+        A message goes to each in turn, so that all links are busy. When the lead answers the push before all of it has
+        been sent, the rest is not: it would be thrown away. One message a shard is sent without a look.
+        """
         with self._first_failure():
-            for turn in zip_longest(*pushes.values()):
+            for count, turn in enumerate(zip_longest(*pushes.values())):
+                if count and self._answered(sequence):
+                    return
                 for number, message in zip(pushes, turn, strict=True):
                     if message is not None:
                         self.streams[number].send(message)
+
+    def _answered(self, sequence: int) -> bool:
+        """Whether the lead, which answers first, has begun to answer the push, or says that the job is done."""
+        self.streams[0].read_ahead()
+        answer = self.streams[0].peek()
+        return answer is not None and (answer.HasField("done") or answer.result.sequence == sequence)
 
     def read(self, shard: int, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
         """Waits for the next answer of a shard; see `TrainingStream.read_answer`."""

@@ -31,11 +31,11 @@ _GRACE = 1.0
 class TrainingSession:
     """Sends pushes and waits for what follows; `parameters` is overwritten in place by each release.
 
-    One thread uses it: `open` (the opener only), `begin`, then `send` and `wait` in turn until a reply is `done`, then
-    `leave`. `note`, `interrupt` and the attributes may be used by others too. Links that break are made again; nothing
-    is lost or applied twice. `wait` raises PsError where that is not possible in time, or not allowed: Fenced,
-    RolledBack and WrongRun end this membership. Tensors given to `open` and `send` must not change until `wait` has
-    returned.
+    One thread uses it: `open` (the opener only), `begin`, then `send` and `wait` in turn until a reply is `done` (or
+    `finish`, which waits for that), then `leave`. `note`, `report`, `interrupt` and the attributes may be used by
+    others too. Links that break are made again; nothing is lost or applied twice. `wait` raises PsError where that is
+    not possible in time, or not allowed: Fenced, RolledBack and WrongRun end this membership. Tensors given to `open`
+    and `send` must not change until `wait` has returned.
 
     Two threads write here: the worker's and the heartbeat's. `_lock` guards the two fields that are set according to
     what they hold, `global_step` and the verdict; whatever else is shared is replaced as a whole by one assignment, and
@@ -50,6 +50,8 @@ class TrainingSession:
         worker, incarnation: its index, and its life's number.
         global_step: the highest that was heard of.
         evaluator: whether this worker holds the lease to evaluate.
+        on_evaluator: called with the global step in the heartbeat's thread, at each beat while `evaluator` holds: a
+            worker that waits has no other occasion to evaluate.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class TrainingSession:
         self.parameters: dict[str, Array] = parameters.arrays
         self.global_step = membership.global_step
         self.evaluator = False
+        self.on_evaluator: Callable[[int], None] = lambda global_step: None
         self._membership = membership
+        self._lead = lead
         self._images = parameters
         self._on_leave = on_leave
         job = membership.job if membership.opener else None
@@ -83,6 +87,7 @@ class TrainingSession:
         self._sequence = 0
         self._push: Push | None = None
         self._released: Reply | None = None
+        self._out_of_data = False
         self._answers = Answers(len(shards), 0)
         if self._verdict is None:
             self._heartbeat.start()
@@ -132,12 +137,31 @@ class TrainingSession:
                 self._released, self._push = reply, None
                 self._connection.worked()
                 self._heard(reply.global_step)
-                return reply
+                # A release that was under way when the data was used up is of no use any more.
+                if reply.done or not self._out_of_data:
+                    return reply
         return self._ended(self._verdict)
+
+    def finish(self) -> Reply:
+        """Says that this worker's own share of the data is used up, and waits for the end of the job.
+
+        The batch of the last reply goes back. Returns a reply that is `done`; heartbeats go on until then. To be
+        called in place of `send`, and last.
+        """
+        self._out_of_data = True
+        self._answers = Answers(len(self._images.shards), 0)
+        if self._verdict is None:
+            self._attempt(self._ask)
+        return self.wait()
 
     def note(self, local_step: int, loss: float | None = None) -> None:
         """Sets what the lead is told: steps this process has computed, and the loss of its last batch."""
         self._heartbeat.note(local_step, loss)
+
+    def report(self, global_step: int, metrics: Mapping[str, float]) -> None:
+        """Tells the lead the result of an evaluation at that step. Any thread may call it. Raises PsError."""
+        request = wire.ReportRequest(id=self._membership.identity, global_step=global_step, metrics=metrics)
+        self._lead.report(request)
 
     def interrupt(self, why: str) -> None:
         """Ends every wait of the session, with Ending. Any thread may call it."""
@@ -173,10 +197,11 @@ class TrainingSession:
         push = self._push
         if push is not None and shards:
             chunk_bytes = self._membership.chunk_bytes
-            links.send({shard: push.messages(self._images.shards[shard], chunk_bytes) for shard in shards})
+            parts = {shard: push.messages(self._images.shards[shard], chunk_bytes) for shard in shards}
+            links.send(parts, push.header.sequence)
 
     def _ask(self, links: Links) -> None:
-        ask = wire.Ask(id=self._membership.identity, sequence=self._sequence)
+        ask = wire.Ask(id=self._membership.identity, sequence=self._sequence, out_of_data=self._out_of_data)
         links.streams[0].send(wire.PushPullRequest(ask=ask).SerializeToString())
 
     def _collect(self) -> Reply:
@@ -205,7 +230,8 @@ class TrainingSession:
         self._answers.restart()
         # Asked before the push can be decided: the lead answers a push that is decided already once more.
         self._ask(links)
-        self._send_to(links, [shard for shard, sequence in enumerate(held) if sequence < self._sequence])
+        if not self._answers.decided:
+            self._send_to(links, [shard for shard, sequence in enumerate(held) if sequence < self._sequence])
 
     def _lead_says_done(self) -> bool:
         with suppress(PsError):  # A lead that does not answer says nothing: the error that led here is the one to tell.
@@ -216,6 +242,8 @@ class TrainingSession:
         """Takes what the lead answered. An answer of the end that is under way comes first."""
         self._heard(response.global_step)
         self.evaluator = response.evaluator
+        if response.evaluator and not response.done:
+            self.on_evaluator(response.global_step)
         if response.done:
             ended = Reply(
                 done=True,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from grpc_ps.client.channel import open_channel
+from grpc_ps.client.channel import close_channel, open_channel
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Corrupt, from_rpc_error
 from grpc_ps.client.stream import TrainingStream
@@ -60,6 +60,10 @@ class ShardClient:
         """Gives the place back."""
         self._call(self._workers.Leave, request, wire.LeaveResponse, timeout)
 
+    def report(self, request: wire.ReportRequest, timeout: float = CALL_SECONDS) -> None:
+        """Tells the result of an evaluation."""
+        self._call(self._workers.Report, request, wire.ReportResponse, timeout)
+
     def status(self, timeout: float = CALL_SECONDS) -> control_pb2.StatusResponse:
         """Asks the lead for the state of the cluster."""
         return self._call(self._control.Status, control_pb2.StatusRequest(), control_pb2.StatusResponse, timeout)
@@ -68,6 +72,10 @@ class ShardClient:
         """Ends the job. Returns its last global step."""
         request = control_pb2.StopJobRequest()
         return self._call(self._control.StopJob, request, control_pb2.StopJobResponse, timeout).global_step
+
+    def set_job(self, request: control_pb2.SetRequest, timeout: float = CALL_SECONDS) -> control_pb2.SetResponse:
+        """Changes settings of the running job."""
+        return self._call(self._control.Set, request, control_pb2.SetResponse, timeout)
 
     def open_stream(self, on_end: Callable[[], None]) -> TrainingStream:
         """Opens a training stream. It has no deadline of its own: whoever waits on it has to close it."""
@@ -89,7 +97,7 @@ class ShardClient:
 
     def close(self) -> None:
         """Closes the connection; calls under way end."""
-        self.channel.close()
+        close_channel(self.channel)
 
 
 def _decode(data: bytes, address: str) -> tuple[wire.PullResponse, ChunkView | None]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
 
 from grpc_ps.client.settings import Setting, from_message
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.codec import from_proto
 from grpc_ps.protos import control_pb2
 
 
@@ -26,7 +28,11 @@ class ShardStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
-    """One member: its pushes by outcome, the batch it holds, and milliseconds since its last heartbeat."""
+    """One member: its pushes by outcome, the batch it holds, and milliseconds since its last heartbeat.
+
+    `staleness` is that of its last applied push, in updates; `mean_staleness` and `max_staleness` are over all of them.
+    `activity` says for people what it does.
+    """
 
     worker: int
     incarnation: int
@@ -41,6 +47,17 @@ class WorkerStatus:
     silent_ms: int
     loss: float | None
     evaluator: bool
+    mean_staleness: float = 0.0
+    max_staleness: int = 0
+    activity: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The metrics, by name, of the model after so many updates."""
+
+    global_step: int
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +70,11 @@ class ClusterStatus:
         settings: what holds for all processes, by the names of `job.proto`.
         opened: initialisations of the model so far.
         waiting_for: what the job waits for, for people; empty while it runs.
+        learning_rate: that of the next update, `learning_rate_factor` (which `PSClient.set` changes) included.
+        paused: whether nobody gets work.
+        evaluation: the newest one; None before the first.
+        position: last entry of the lead's log.
+        parameters: what the model has, and `plan_fingerprint` the placement of that; empty before the job is open.
     """
 
     run: int
@@ -66,10 +88,19 @@ class ClusterStatus:
     opened: int
     uptime_ms: int
     waiting_for: str
+    learning_rate_factor: float = 1.0
+    learning_rate: float = 0.0
+    paused: bool = False
+    evaluation: Evaluation | None = None
+    position: int = 0
+    parameters: tuple[ParameterSpec, ...] = ()
+    plan_fingerprint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns it as plain values for JSON."""
-        return asdict(self)
+        """Returns it as plain values for JSON, without the parameters, which do not change."""
+        record = asdict(replace(self, parameters=()))
+        del record["parameters"]
+        return record
 
 
 def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
@@ -87,7 +118,20 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         opened=response.opened,
         uptime_ms=response.uptime_ms,
         waiting_for=response.waiting_for,
+        learning_rate_factor=response.learning_rate_factor,
+        learning_rate=response.learning_rate,
+        paused=response.paused,
+        evaluation=_evaluation(response),
+        position=response.position,
+        parameters=tuple(map(from_proto, response.job.parameters)),
+        plan_fingerprint=response.job.plan_fingerprint,
     )
+
+
+def _evaluation(response: control_pb2.StatusResponse) -> Evaluation | None:
+    if not response.HasField("evaluation"):
+        return None
+    return Evaluation(global_step=response.evaluation.global_step, metrics=dict(response.evaluation.metrics))
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -31,6 +32,12 @@ class Stream(Protocol):
     def send(self, message: bytes) -> None:
         """Sends one message."""
 
+    def read_ahead(self) -> None:
+        """Begins to read the next message beside what else is done."""
+
+    def peek(self) -> wire.Answer | None:
+        """Shows the answer that was read ahead."""
+
     def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
         """Reads the next answer."""
 
@@ -43,6 +50,8 @@ class Stream(Protocol):
 
 class TrainingStream:
     """A bidirectional call: one thread writes and reads; `close` may come from any other and wakes it.
+
+    A message that is read ahead is read by another thread, and by the first one only when that has ended.
 
     The two queues do their own locking. The flags are set once and never taken back, in gRPC's thread (`_ended`), the
     watchdog's (`_expired`) or whichever closes (`_closed`), each by one assignment, so nothing else is locked.
@@ -63,6 +72,7 @@ class TrainingStream:
         self._ended = False
         self._closed = False
         self._expired: PsError | None = None
+        self._ahead: Future[bytes] | None = None
         self._call = start(self._requests())
         if not self._call.add_callback(self._end):
             self._end()
@@ -105,6 +115,32 @@ class TrainingStream:
             raise self._error()
         self._outbox.put(message)
 
+    def read_ahead(self) -> None:
+        """Reads the next message in a thread of its own, for `peek` to show; the next read takes it.
+
+        gRPC does not tell whether a message has come otherwise than by waiting for it. The thread ends with the stream.
+        """
+        if self._ahead is None:
+            self._ahead = Future()
+            threading.Thread(target=self._fetch, args=(self._ahead,), name="read-ahead", daemon=True).start()
+
+    def _fetch(self, ahead: Future[bytes]) -> None:
+        try:
+            ahead.set_result(next(self._call))
+        except BaseException as error:  # whatever it is, it is raised where the message is read
+            ahead.set_exception(error)
+
+    def peek(self) -> wire.Answer | None:
+        """Returns the answer whose first message was read ahead; None if there is none yet. Never waits or raises."""
+        ahead = self._ahead
+        if ahead is None or not ahead.done() or ahead.exception() is not None:
+            return None
+        try:
+            response, _ = detach_chunk(wire.PushPullResponse, ahead.result())
+        except ValueError:  # whoever reads it says so
+            return None
+        return response.answer if response.HasField("answer") else None
+
     def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
         """Waits for the next answer, writing its release chunk by chunk into the destinations.
 
@@ -127,8 +163,9 @@ class TrainingStream:
         return answer
 
     def _read(self) -> tuple[wire.PushPullResponse, ChunkView | None]:
+        ahead, self._ahead = self._ahead, None
         try:
-            return detach_chunk(wire.PushPullResponse, next(self._call))
+            return detach_chunk(wire.PushPullResponse, next(self._call) if ahead is None else ahead.result())
         except StopIteration:
             raise self._error() from None
         except grpc.RpcError as error:

@@ -19,6 +19,8 @@ from grpc_ps.models.spec import (
     EndlessDataset,
     Model,
     ModelDefaults,
+    StreamDataset,
+    TrainData,
 )
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
     "Model",
     "ModelDefaults",
     "ModelEntry",
+    "StreamDataset",
+    "TrainData",
     "UnknownModelError",
     "entry",
     "load",

@@ -17,6 +17,10 @@ def _variable(name: str, shape: list[int]) -> tf.Variable:
     return tf.Variable(tf.zeros(shape), name=name)
 
 
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
 class Mnist:
     """A perceptron over images of 28x28 in ten classes; parameters `hid_w`, `hid_b` (`hid2_w`, ...), `sm_w`, `sm_b`.
 
@@ -61,9 +65,10 @@ class Mnist:
 
     def losses(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Cross entropy of each example, in nats."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=self._logits(features))
+        return _cross_entropy(labels, self._logits(features))
 
     def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """Accuracy: 1 where the likeliest class is the label."""
-        classes = tf.argmax(self._logits(features), axis=1, output_type=labels.dtype)
-        return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32)}
+        """Accuracy: 1 where the likeliest class is the label; and the loss."""
+        logits = self._logits(features)
+        classes = tf.argmax(logits, axis=1, output_type=labels.dtype)
+        return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "loss": _cross_entropy(labels, logits)}

@@ -1,12 +1,13 @@
 """What a model and a data set are to the framework. Neither knows that a cluster exists.
 
 A model is any object with the attributes of `Model`; nothing has to be inherited. A data set gives examples by
-index (`Dataset`) or without end (`EndlessDataset`).
+index (`Dataset`), draws them without end (`EndlessDataset`), or has batches that come one after the other
+(`StreamDataset`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -45,8 +46,8 @@ class ModelDefaults:
 class Dataset(Protocol):
     """Examples that can be taken by index.
 
-    Features of type uint8 are pixels: they stay bytes in memory and reach the model as float32 in [0, 1].
-    Every other type reaches it unchanged.
+    Features of type uint8 are pixels, in this as in other kinds of data sets: they stay bytes in memory and reach the
+    model as float32 in [0, 1]. Every other type reaches it unchanged.
     """
 
     @property
@@ -77,11 +78,47 @@ class EndlessDataset(Protocol):
         """Draws `count` examples."""
 
 
+@runtime_checkable
+class StreamDataset(Protocol):
+    """Batches that come one after the other, as from a generator; `examples` is zero.
+
+    Each worker has a share of its own, named by the worker's index, and takes the next batch of it for whatever batch
+    number it gets. Which examples a step uses thus depends on who computes it; what a lost worker, or a push that came
+    too late, had taken is not used again. A worker whose share is used up waits for the end of the job, which comes
+    when all shares are used up, or at the job's last step. A worker that starts anew begins its share anew.
+
+        class Lines:
+            examples = 0
+            fingerprint = "lines-of-2024"
+
+            def batches(self, batch_size, seed, share):
+                for part in sorted(FOLDER.glob(f"part-{share}-*.npz")):
+                    yield load(part)
+    """
+
+    @property
+    def examples(self) -> int:
+        """Zero."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Says what the data is: equal in every process of the job."""
+
+    def batches(self, batch_size: int, seed: int, share: int) -> Iterable[Batch]:
+        """The batches of one share, perhaps none. Called once, in the process of the worker with that index.
+
+        `batch_size` is the job's; batches may have other lengths, and empty ones are passed over.
+        """
+
+
+TrainData: TypeAlias = Dataset | EndlessDataset | StreamDataset
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataBundle:
     """The data of one job. `test` is None if nothing is set aside; `description` is shown to people."""
 
-    train: Dataset | EndlessDataset
+    train: TrainData
     test: Dataset | None
     description: str
 
@@ -94,7 +131,9 @@ class Model(Protocol):
     """A model to be trained.
 
     `variables` are all the tensors that workers share; the names, without ":0", are the names on the wire and
-    must differ. Whatever `losses` assigns to one that is not trainable (batch-norm statistics) is shared too.
+    must differ. By how much `losses` changes one that is not trainable (batch-norm statistics) is shared too, if it is
+    of floating point: such changes are averaged in a synchronous round and added otherwise. Others that are not
+    trainable (integers, truth values) keep their initial values: what a step assigns to them is gone with the step.
     """
 
     @property

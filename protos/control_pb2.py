@@ -25,27 +25,37 @@ _sym_db = _symbol_database.Default()
 from grpc_ps.protos import job_pb2 as grpc__ps_dot_protos_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgrpc_ps/protos/control.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\"\x0f\n\rStatusRequest\"\x8f\x03\n\x0eStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12/\n\x05phase\x18\x03 \x01(\x0e\x32 .grpc_ps.v1.StatusResponse.Phase\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.grpc_ps.v1.ShardStatus\x12)\n\x07workers\x18\x07 \x03(\x0b\x32\x18.grpc_ps.v1.WorkerStatus\x12\x0e\n\x06opened\x18\x08 \x01(\r\x12\x11\n\tuptime_ms\x18\t \x01(\x04\x12\x13\n\x0bwaiting_for\x18\n \x01(\t\"h\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_EMPTY\x10\x01\x12\x11\n\rPHASE_OPENING\x10\x02\x12\x11\n\rPHASE_RUNNING\x10\x03\x12\x11\n\rPHASE_STOPPED\x10\x04\"w\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x04\x12\x10\n\x08position\x18\x06 \x01(\x04\"\x89\x02\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nlocal_step\x18\x04 \x01(\x04\x12\x0f\n\x07\x61pplied\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x12\n\nnon_finite\x18\x07 \x01(\x04\x12\x0c\n\x04\x64one\x18\x08 \x01(\x04\x12\x12\n\x05\x62\x61tch\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tstaleness\x18\n \x01(\x04\x12\x11\n\tsilent_ms\x18\x0b \x01(\x04\x12\x11\n\x04loss\x18\x0c \x01(\x02H\x01\x88\x01\x01\x12\x11\n\tevaluator\x18\r \x01(\x08\x42\x08\n\x06_batchB\x07\n\x05_loss\"\x10\n\x0eStopJobRequest\"&\n\x0fStopJobResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x32\x8e\x01\n\x07\x43ontrol\x12?\n\x06Status\x12\x19.grpc_ps.v1.StatusRequest\x1a\x1a.grpc_ps.v1.StatusResponse\x12\x42\n\x07StopJob\x12\x1a.grpc_ps.v1.StopJobRequest\x1a\x1b.grpc_ps.v1.StopJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgrpc_ps/protos/control.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\"\x0f\n\rStatusRequest\"\x92\x04\n\x0eStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12/\n\x05phase\x18\x03 \x01(\x0e\x32 .grpc_ps.v1.StatusResponse.Phase\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.grpc_ps.v1.ShardStatus\x12)\n\x07workers\x18\x07 \x03(\x0b\x32\x18.grpc_ps.v1.WorkerStatus\x12\x0e\n\x06opened\x18\x08 \x01(\r\x12\x11\n\tuptime_ms\x18\t \x01(\x04\x12\x13\n\x0bwaiting_for\x18\n \x01(\t\x12\x1c\n\x14learning_rate_factor\x18\x0b \x01(\x01\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x0e\n\x06paused\x18\r \x01(\x08\x12*\n\nevaluation\x18\x0e \x01(\x0b\x32\x16.grpc_ps.v1.Evaluation\x12\x10\n\x08position\x18\x0f \x01(\x04\"h\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_EMPTY\x10\x01\x12\x11\n\rPHASE_OPENING\x10\x02\x12\x11\n\rPHASE_RUNNING\x10\x03\x12\x11\n\rPHASE_STOPPED\x10\x04\"\x87\x01\n\nEvaluation\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x34\n\x07metrics\x18\x02 \x03(\x0b\x32#.grpc_ps.v1.Evaluation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"w\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x04\x12\x10\n\x08position\x18\x06 \x01(\x04\"\xca\x02\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nlocal_step\x18\x04 \x01(\x04\x12\x0f\n\x07\x61pplied\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x12\n\nnon_finite\x18\x07 \x01(\x04\x12\x0c\n\x04\x64one\x18\x08 \x01(\x04\x12\x12\n\x05\x62\x61tch\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tstaleness\x18\n \x01(\x04\x12\x11\n\tsilent_ms\x18\x0b \x01(\x04\x12\x11\n\x04loss\x18\x0c \x01(\x02H\x01\x88\x01\x01\x12\x11\n\tevaluator\x18\r \x01(\x08\x12\x16\n\x0emean_staleness\x18\x0e \x01(\x01\x12\x15\n\rmax_staleness\x18\x0f \x01(\x04\x12\x10\n\x08\x61\x63tivity\x18\x10 \x01(\tB\x08\n\x06_batchB\x07\n\x05_loss\"\x10\n\x0eStopJobRequest\"&\n\x0fStopJobResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\"\x9e\x02\n\nSetRequest\x12\x11\n\x04mode\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07workers\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x06\x62\x61\x63kup\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0bmin_workers\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x1a\n\rmax_staleness\x18\x05 \x01(\x11H\x04\x88\x01\x01\x12!\n\x14learning_rate_factor\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x13\n\x06paused\x18\x07 \x01(\x08H\x06\x88\x01\x01\x42\x07\n\x05_modeB\n\n\x08_workersB\t\n\x07_backupB\x0e\n\x0c_min_workersB\x10\n\x0e_max_stalenessB\x17\n\x15_learning_rate_factorB\t\n\x07_paused\"\x8a\x01\n\x0bSetResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12&\n\x08settings\x18\x03 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12\x1c\n\x14learning_rate_factor\x18\x04 \x01(\x01\x12\x0e\n\x06paused\x18\x05 \x01(\x08\x32\xc6\x01\n\x07\x43ontrol\x12?\n\x06Status\x12\x19.grpc_ps.v1.StatusRequest\x1a\x1a.grpc_ps.v1.StatusResponse\x12\x42\n\x07StopJob\x12\x1a.grpc_ps.v1.StopJobRequest\x1a\x1b.grpc_ps.v1.StopJobResponse\x12\x36\n\x03Set\x12\x16.grpc_ps.v1.SetRequest\x1a\x17.grpc_ps.v1.SetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'grpc_ps.protos.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_EVALUATION_METRICSENTRY']._loaded_options = None
+  _globals['_EVALUATION_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_STATUSREQUEST']._serialized_start=70
   _globals['_STATUSREQUEST']._serialized_end=85
   _globals['_STATUSRESPONSE']._serialized_start=88
-  _globals['_STATUSRESPONSE']._serialized_end=487
-  _globals['_STATUSRESPONSE_PHASE']._serialized_start=383
-  _globals['_STATUSRESPONSE_PHASE']._serialized_end=487
-  _globals['_SHARDSTATUS']._serialized_start=489
-  _globals['_SHARDSTATUS']._serialized_end=608
-  _globals['_WORKERSTATUS']._serialized_start=611
-  _globals['_WORKERSTATUS']._serialized_end=876
-  _globals['_STOPJOBREQUEST']._serialized_start=878
-  _globals['_STOPJOBREQUEST']._serialized_end=894
-  _globals['_STOPJOBRESPONSE']._serialized_start=896
-  _globals['_STOPJOBRESPONSE']._serialized_end=934
-  _globals['_CONTROL']._serialized_start=937
-  _globals['_CONTROL']._serialized_end=1079
+  _globals['_STATUSRESPONSE']._serialized_end=618
+  _globals['_STATUSRESPONSE_PHASE']._serialized_start=514
+  _globals['_STATUSRESPONSE_PHASE']._serialized_end=618
+  _globals['_EVALUATION']._serialized_start=621
+  _globals['_EVALUATION']._serialized_end=756
+  _globals['_EVALUATION_METRICSENTRY']._serialized_start=710
+  _globals['_EVALUATION_METRICSENTRY']._serialized_end=756
+  _globals['_SHARDSTATUS']._serialized_start=758
+  _globals['_SHARDSTATUS']._serialized_end=877
+  _globals['_WORKERSTATUS']._serialized_start=880
+  _globals['_WORKERSTATUS']._serialized_end=1210
+  _globals['_STOPJOBREQUEST']._serialized_start=1212
+  _globals['_STOPJOBREQUEST']._serialized_end=1228
+  _globals['_STOPJOBRESPONSE']._serialized_start=1230
+  _globals['_STOPJOBRESPONSE']._serialized_end=1268
+  _globals['_SETREQUEST']._serialized_start=1271
+  _globals['_SETREQUEST']._serialized_end=1557
+  _globals['_SETRESPONSE']._serialized_start=1560
+  _globals['_SETRESPONSE']._serialized_end=1698
+  _globals['_CONTROL']._serialized_start=1701
+  _globals['_CONTROL']._serialized_end=1899
 # @@protoc_insertion_point(module_scope)

@@ -13,7 +13,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for")
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
@@ -36,6 +36,11 @@ class StatusResponse(_message.Message):
     OPENED_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     run: int
     generation: int
     phase: StatusResponse.Phase
@@ -46,7 +51,27 @@ class StatusResponse(_message.Message):
     opened: int
     uptime_ms: int
     waiting_for: str
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+    learning_rate_factor: float
+    learning_rate: float
+    paused: bool
+    evaluation: Evaluation
+    position: int
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ...) -> None: ...
+
+class Evaluation(_message.Message):
+    __slots__ = ("global_step", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, global_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
     __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position")
@@ -65,7 +90,7 @@ class ShardStatus(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator")
+    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +104,9 @@ class WorkerStatus(_message.Message):
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    MEAN_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     name: str
@@ -92,7 +120,10 @@ class WorkerStatus(_message.Message):
     silent_ms: int
     loss: float
     evaluator: bool
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ...) -> None: ...
+    mean_staleness: float
+    max_staleness: int
+    activity: str
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ..., mean_staleness: _Optional[float] = ..., max_staleness: _Optional[int] = ..., activity: _Optional[str] = ...) -> None: ...
 
 class StopJobRequest(_message.Message):
     __slots__ = ()
@@ -103,3 +134,35 @@ class StopJobResponse(_message.Message):
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     global_step: int
     def __init__(self, global_step: _Optional[int] = ...) -> None: ...
+
+class SetRequest(_message.Message):
+    __slots__ = ("mode", "workers", "backup", "min_workers", "max_staleness", "learning_rate_factor", "paused")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    workers: int
+    backup: int
+    min_workers: int
+    max_staleness: int
+    learning_rate_factor: float
+    paused: bool
+    def __init__(self, mode: _Optional[str] = ..., workers: _Optional[int] = ..., backup: _Optional[int] = ..., min_workers: _Optional[int] = ..., max_staleness: _Optional[int] = ..., learning_rate_factor: _Optional[float] = ..., paused: bool = ...) -> None: ...
+
+class SetResponse(_message.Message):
+    __slots__ = ("global_step", "position", "settings", "learning_rate_factor", "paused")
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    position: int
+    settings: _job_pb2.Settings
+    learning_rate_factor: float
+    paused: bool
+    def __init__(self, global_step: _Optional[int] = ..., position: _Optional[int] = ..., settings: _Optional[_Union[_job_pb2.Settings, _Mapping]] = ..., learning_rate_factor: _Optional[float] = ..., paused: bool = ...) -> None: ...

@@ -44,6 +44,11 @@ class ControlStub(object):
                 request_serializer=grpc__ps_dot_protos_dot_control__pb2.StopJobRequest.SerializeToString,
                 response_deserializer=grpc__ps_dot_protos_dot_control__pb2.StopJobResponse.FromString,
                 _registered_method=True)
+        self.Set = channel.unary_unary(
+                '/grpc_ps.v1.Control/Set',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.SetRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.SetResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -67,6 +72,18 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Set(self, request, context):
+        """Changes settings of the job while it runs, all of the request's or none, between two entries of the log. Lead shard
+        only. What is computed already counts by the new settings: with sync, gradients of older parameters are late.
+
+        Blocks: never. Repeat: safe.
+        Errors: FAILED_PRECONDITION with MISMATCH (a value that is not possible, with the reason), NOT_OPEN (no job
+        runs), NOT_LEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +96,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.StopJob,
                     request_deserializer=grpc__ps_dot_protos_dot_control__pb2.StopJobRequest.FromString,
                     response_serializer=grpc__ps_dot_protos_dot_control__pb2.StopJobResponse.SerializeToString,
+            ),
+            'Set': grpc.unary_unary_rpc_method_handler(
+                    servicer.Set,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.SetRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.SetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +157,33 @@ class Control(object):
             '/grpc_ps.v1.Control/StopJob',
             grpc__ps_dot_protos_dot_control__pb2.StopJobRequest.SerializeToString,
             grpc__ps_dot_protos_dot_control__pb2.StopJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Set(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/Set',
+            grpc__ps_dot_protos_dot_control__pb2.SetRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.SetResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,19 +9,21 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "whole", "acknowledged", "overflow")
+    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     OVERFLOW_FIELD_NUMBER: _ClassVar[int]
+    REDUCED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     whole: Whole
     acknowledged: int
     overflow: Overflow
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ...) -> None: ...
+    reduced: Reduced
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "parts")
+    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "parts", "reduced")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +31,7 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    REDUCED_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shard: int
     shard_count: int
@@ -36,15 +39,26 @@ class Hello(_message.Message):
     address: str
     position: int
     parts: _containers.RepeatedCompositeFieldContainer[Whole]
-    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Whole, _Mapping]]] = ...) -> None: ...
+    reduced: Reduced
+    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Whole, _Mapping]]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ...) -> None: ...
 
 class Whole(_message.Message):
-    __slots__ = ("header", "non_finite")
+    __slots__ = ("header", "non_finite", "squares")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     NON_FINITE_FIELD_NUMBER: _ClassVar[int]
+    SQUARES_FIELD_NUMBER: _ClassVar[int]
     header: _parameter_server_pb2.PushHeader
     non_finite: str
-    def __init__(self, header: _Optional[_Union[_parameter_server_pb2.PushHeader, _Mapping]] = ..., non_finite: _Optional[str] = ...) -> None: ...
+    squares: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, header: _Optional[_Union[_parameter_server_pb2.PushHeader, _Mapping]] = ..., non_finite: _Optional[str] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Reduced(_message.Message):
+    __slots__ = ("position", "squares")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SQUARES_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    squares: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, position: _Optional[int] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Overflow(_message.Message):
     __slots__ = ("parameter", "global_step")
@@ -83,7 +97,7 @@ class Shutdown(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("position", "open", "admit", "dismiss", "apply", "answer", "pin", "stop")
+    __slots__ = ("position", "open", "admit", "dismiss", "apply", "answer", "pin", "stop", "reduce")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ADMIT_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +106,7 @@ class Entry(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     PIN_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    REDUCE_FIELD_NUMBER: _ClassVar[int]
     position: int
     open: Open
     admit: Admit
@@ -100,7 +115,8 @@ class Entry(_message.Message):
     answer: AnswerEntry
     pin: Pin
     stop: Stop
-    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., answer: _Optional[_Union[AnswerEntry, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ...) -> None: ...
+    reduce: Reduce
+    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., answer: _Optional[_Union[AnswerEntry, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., reduce: _Optional[_Union[Reduce, _Mapping]] = ...) -> None: ...
 
 class PushName(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -142,15 +158,23 @@ class Dismiss(_message.Message):
     keep_sequence: int
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., keep_sequence: _Optional[int] = ...) -> None: ...
 
+class Reduce(_message.Message):
+    __slots__ = ("pushes",)
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    pushes: _containers.RepeatedCompositeFieldContainer[WeightedPush]
+    def __init__(self, pushes: _Optional[_Iterable[_Union[WeightedPush, _Mapping]]] = ...) -> None: ...
+
 class Apply(_message.Message):
-    __slots__ = ("global_step", "pushes", "learning_rate")
+    __slots__ = ("global_step", "pushes", "learning_rate", "scales")
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    SCALES_FIELD_NUMBER: _ClassVar[int]
     global_step: int
     pushes: _containers.RepeatedCompositeFieldContainer[WeightedPush]
     learning_rate: float
-    def __init__(self, global_step: _Optional[int] = ..., pushes: _Optional[_Iterable[_Union[WeightedPush, _Mapping]]] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+    scales: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, global_step: _Optional[int] = ..., pushes: _Optional[_Iterable[_Union[WeightedPush, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., scales: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class WeightedPush(_message.Message):
     __slots__ = ("push", "weight")

@@ -53,7 +53,8 @@ class CoordinationServicer(object):
         Blocks: entries come as they are written.
         Repeat: a shard whose link broke calls again with the position of its last entry and every part that it holds.
         Errors: FAILED_PRECONDITION with MISMATCH (shard number or count, a second process for one shard), LOST_STATE
-        (a shard that restarted under an open job), NOT_LEAD; INVALID_ARGUMENT with USAGE.
+        (a shard that restarted under an open job), NOT_LEAD; INVALID_ARGUMENT with USAGE or, for a report that does not
+        fit the job, INVALID_PUSH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

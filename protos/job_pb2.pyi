@@ -20,7 +20,7 @@ class Identity(_message.Message):
     def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("mode", "workers", "backup", "steps", "epochs", "batch_size", "examples", "data", "seed", "optimizer", "learning_rate", "min_workers", "max_workers", "momentum", "nesterov", "initial_accumulator", "beta_1", "beta_2", "epsilon")
+    __slots__ = ("mode", "workers", "backup", "steps", "epochs", "batch_size", "examples", "data", "seed", "optimizer", "learning_rate", "min_workers", "max_workers", "momentum", "nesterov", "initial_accumulator", "beta_1", "beta_2", "epsilon", "max_staleness", "schedule", "warmup_steps", "weight_decay", "clip_value", "clip_norm", "global_clip_norm", "rho", "l1", "l2", "threads", "eval_every", "until", "initial_values")
     MODE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,20 @@ class Settings(_message.Message):
     BETA_1_FIELD_NUMBER: _ClassVar[int]
     BETA_2_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_STEPS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    CLIP_VALUE_FIELD_NUMBER: _ClassVar[int]
+    CLIP_NORM_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_CLIP_NORM_FIELD_NUMBER: _ClassVar[int]
+    RHO_FIELD_NUMBER: _ClassVar[int]
+    L1_FIELD_NUMBER: _ClassVar[int]
+    L2_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_VALUES_FIELD_NUMBER: _ClassVar[int]
     mode: str
     workers: int
     backup: int
@@ -59,7 +73,21 @@ class Settings(_message.Message):
     beta_1: float
     beta_2: float
     epsilon: float
-    def __init__(self, mode: _Optional[str] = ..., workers: _Optional[int] = ..., backup: _Optional[int] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., examples: _Optional[int] = ..., data: _Optional[str] = ..., seed: _Optional[int] = ..., optimizer: _Optional[str] = ..., learning_rate: _Optional[float] = ..., min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., momentum: _Optional[float] = ..., nesterov: bool = ..., initial_accumulator: _Optional[float] = ..., beta_1: _Optional[float] = ..., beta_2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+    max_staleness: int
+    schedule: str
+    warmup_steps: int
+    weight_decay: float
+    clip_value: float
+    clip_norm: float
+    global_clip_norm: float
+    rho: float
+    l1: float
+    l2: float
+    threads: int
+    eval_every: int
+    until: str
+    initial_values: str
+    def __init__(self, mode: _Optional[str] = ..., workers: _Optional[int] = ..., backup: _Optional[int] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., examples: _Optional[int] = ..., data: _Optional[str] = ..., seed: _Optional[int] = ..., optimizer: _Optional[str] = ..., learning_rate: _Optional[float] = ..., min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., momentum: _Optional[float] = ..., nesterov: bool = ..., initial_accumulator: _Optional[float] = ..., beta_1: _Optional[float] = ..., beta_2: _Optional[float] = ..., epsilon: _Optional[float] = ..., max_staleness: _Optional[int] = ..., schedule: _Optional[str] = ..., warmup_steps: _Optional[int] = ..., weight_decay: _Optional[float] = ..., clip_value: _Optional[float] = ..., clip_norm: _Optional[float] = ..., global_clip_norm: _Optional[float] = ..., rho: _Optional[float] = ..., l1: _Optional[float] = ..., l2: _Optional[float] = ..., threads: _Optional[int] = ..., eval_every: _Optional[int] = ..., until: _Optional[str] = ..., initial_values: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
     __slots__ = ("model", "parameters", "settings", "plan_fingerprint")

@@ -26,15 +26,17 @@ from grpc_ps.protos import job_pb2 as grpc__ps_dot_protos_dot_job__pb2
 from grpc_ps.protos import tensor_pb2 as grpc__ps_dot_protos_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%grpc_ps/protos/parameter_server.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\x1a\x1bgrpc_ps/protos/tensor.proto\"\xfd\x01\n\x0bJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05nonce\x18\x02 \x01(\x06\x12\x12\n\x05index\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0bshard_count\x18\x04 \x01(\r\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12$\n\x06stated\x18\x06 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12&\n\x08\x64\x65\x66\x61ults\x18\x07 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x0f\n\x07wait_ms\x18\t \x01(\r\x12\x0b\n\x03run\x18\n \x01(\x06\x42\x08\n\x06_index\"\xdc\x02\n\x0cJoinResponse\x12-\n\x05state\x18\x01 \x01(\x0e\x32\x1e.grpc_ps.v1.JoinResponse.State\x12 \n\x02id\x18\x02 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12 \n\x03job\x18\x03 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\x13\n\x0bwaiting_for\x18\x04 \x01(\t\x12\x13\n\x0bglobal_step\x18\x05 \x01(\x04\x12\x10\n\x08lease_ms\x18\x06 \x01(\r\x12\x13\n\x0b\x63hunk_bytes\x18\x07 \x01(\r\x12\x11\n\texit_code\x18\x08 \x01(\r\x12\x0e\n\x06reason\x18\t \x01(\t\"e\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_WAITING\x10\x01\x12\x10\n\x0cSTATE_OPENER\x10\x02\x12\x10\n\x0cSTATE_MEMBER\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\"d\n\x10HeartbeatRequest\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x12\n\nlocal_step\x18\x02 \x01(\x04\x12\x11\n\x04loss\x18\x03 \x01(\x02H\x00\x88\x01\x01\x42\x07\n\x05_loss\"l\n\x11HeartbeatResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x11\n\texit_code\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x11\n\tevaluator\x18\x05 \x01(\x08\"0\n\x0cLeaveRequest\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\"\x0f\n\rLeaveResponse\"\xaa\x01\n\x0fPushPullRequest\x12\"\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x12.grpc_ps.v1.Attach\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.grpc_ps.v1.PushHeader\x12\x1c\n\x03\x61sk\x18\x03 \x01(\x0b\x32\x0f.grpc_ps.v1.Ask\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08\x12 \n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"L\n\x06\x41ttach\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12 \n\x03job\x18\x02 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\"\xf7\x01\n\nPushHeader\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.grpc_ps.v1.PushHeader.Kind\x12\x11\n\tbase_step\x18\x04 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x06 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x04\"A\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\x0f\n\x0bKIND_VALUES\x10\x02\"9\n\x03\x41sk\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"\x8d\x01\n\x10PushPullResponse\x12&\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Attached\x12\"\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x12.grpc_ps.v1.Answer\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x12 \n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"0\n\x08\x41ttached\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x16\n\x0ewhole_sequence\x18\x02 \x01(\x04\"\xc6\x01\n\x06\x41nswer\x12\x12\n\ngeneration\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12&\n\x06result\x18\x05 \x01(\x0b\x32\x16.grpc_ps.v1.PushResult\x12$\n\x07release\x18\x06 \x01(\x0b\x32\x13.grpc_ps.v1.Release\x12\x1e\n\x04\x64one\x18\x07 \x01(\x0b\x32\x10.grpc_ps.v1.Done\"|\n\nPushResult\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12$\n\x07outcome\x18\x02 \x01(\x0e\x32\x13.grpc_ps.v1.Outcome\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12\x11\n\tstaleness\x18\x04 \x01(\x04\x12\x11\n\tparameter\x18\x05 \x01(\t\";\n\x07Release\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x12\x0c\n\x04hint\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\")\n\x04\x44one\x12\x11\n\texit_code\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1f\n\x0bPullRequest\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\"e\n\x0cPullResponse\x12&\n\x04meta\x18\x01 \x01(\x0b\x32\x18.grpc_ps.v1.SnapshotMeta\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x08\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"\x9e\x01\n\x0cSnapshotMeta\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\x06\x12\x12\n\ngeneration\x18\x03 \x01(\x06\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07keep_ms\x18\x06 \x01(\r\x12 \n\x03job\x18\x07 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec*s\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_APPLIED\x10\x01\x12\x10\n\x0cOUTCOME_LATE\x10\x02\x12\x16\n\x12OUTCOME_NON_FINITE\x10\x03\x12\x10\n\x0cOUTCOME_DONE\x10\x04\x32\xdc\x02\n\x0fParameterServer\x12\x39\n\x04Join\x12\x17.grpc_ps.v1.JoinRequest\x1a\x18.grpc_ps.v1.JoinResponse\x12H\n\tHeartbeat\x12\x1c.grpc_ps.v1.HeartbeatRequest\x1a\x1d.grpc_ps.v1.HeartbeatResponse\x12<\n\x05Leave\x12\x18.grpc_ps.v1.LeaveRequest\x1a\x19.grpc_ps.v1.LeaveResponse\x12I\n\x08PushPull\x12\x1b.grpc_ps.v1.PushPullRequest\x1a\x1c.grpc_ps.v1.PushPullResponse(\x01\x30\x01\x12;\n\x04Pull\x12\x17.grpc_ps.v1.PullRequest\x1a\x18.grpc_ps.v1.PullResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%grpc_ps/protos/parameter_server.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\x1a\x1bgrpc_ps/protos/tensor.proto\"\xfd\x01\n\x0bJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05nonce\x18\x02 \x01(\x06\x12\x12\n\x05index\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0bshard_count\x18\x04 \x01(\r\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12$\n\x06stated\x18\x06 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12&\n\x08\x64\x65\x66\x61ults\x18\x07 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x0f\n\x07wait_ms\x18\t \x01(\r\x12\x0b\n\x03run\x18\n \x01(\x06\x42\x08\n\x06_index\"\xdc\x02\n\x0cJoinResponse\x12-\n\x05state\x18\x01 \x01(\x0e\x32\x1e.grpc_ps.v1.JoinResponse.State\x12 \n\x02id\x18\x02 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12 \n\x03job\x18\x03 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\x13\n\x0bwaiting_for\x18\x04 \x01(\t\x12\x13\n\x0bglobal_step\x18\x05 \x01(\x04\x12\x10\n\x08lease_ms\x18\x06 \x01(\r\x12\x13\n\x0b\x63hunk_bytes\x18\x07 \x01(\r\x12\x11\n\texit_code\x18\x08 \x01(\r\x12\x0e\n\x06reason\x18\t \x01(\t\"e\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_WAITING\x10\x01\x12\x10\n\x0cSTATE_OPENER\x10\x02\x12\x10\n\x0cSTATE_MEMBER\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\"d\n\x10HeartbeatRequest\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x12\n\nlocal_step\x18\x02 \x01(\x04\x12\x11\n\x04loss\x18\x03 \x01(\x02H\x00\x88\x01\x01\x42\x07\n\x05_loss\"l\n\x11HeartbeatResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x11\n\texit_code\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x11\n\tevaluator\x18\x05 \x01(\x08\"\xaf\x01\n\rReportRequest\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\x12\x37\n\x07metrics\x18\x03 \x03(\x0b\x32&.grpc_ps.v1.ReportRequest.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x10\n\x0eReportResponse\"0\n\x0cLeaveRequest\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\"\x0f\n\rLeaveResponse\"\xaa\x01\n\x0fPushPullRequest\x12\"\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x12.grpc_ps.v1.Attach\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.grpc_ps.v1.PushHeader\x12\x1c\n\x03\x61sk\x18\x03 \x01(\x0b\x32\x0f.grpc_ps.v1.Ask\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08\x12 \n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"L\n\x06\x41ttach\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12 \n\x03job\x18\x02 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\"\xf7\x01\n\nPushHeader\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.grpc_ps.v1.PushHeader.Kind\x12\x11\n\tbase_step\x18\x04 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x06 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x04\"A\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_GRADIENTS\x10\x01\x12\x0f\n\x0bKIND_VALUES\x10\x02\"N\n\x03\x41sk\x12 \n\x02id\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Identity\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x13\n\x0bout_of_data\x18\x03 \x01(\x08\"\x8d\x01\n\x10PushPullResponse\x12&\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.Attached\x12\"\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x12.grpc_ps.v1.Answer\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x12 \n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"0\n\x08\x41ttached\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x16\n\x0ewhole_sequence\x18\x02 \x01(\x04\"\xc6\x01\n\x06\x41nswer\x12\x12\n\ngeneration\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12&\n\x06result\x18\x05 \x01(\x0b\x32\x16.grpc_ps.v1.PushResult\x12$\n\x07release\x18\x06 \x01(\x0b\x32\x13.grpc_ps.v1.Release\x12\x1e\n\x04\x64one\x18\x07 \x01(\x0b\x32\x10.grpc_ps.v1.Done\"|\n\nPushResult\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12$\n\x07outcome\x18\x02 \x01(\x0e\x32\x13.grpc_ps.v1.Outcome\x12\x10\n\x08repeated\x18\x03 \x01(\x08\x12\x11\n\tstaleness\x18\x04 \x01(\x04\x12\x11\n\tparameter\x18\x05 \x01(\t\";\n\x07Release\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\x12\x0c\n\x04hint\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\")\n\x04\x44one\x12\x11\n\texit_code\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x1f\n\x0bPullRequest\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\"e\n\x0cPullResponse\x12&\n\x04meta\x18\x01 \x01(\x0b\x32\x18.grpc_ps.v1.SnapshotMeta\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x08\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.grpc_ps.v1.Chunk\"\x9e\x01\n\x0cSnapshotMeta\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x0b\n\x03run\x18\x02 \x01(\x06\x12\x12\n\ngeneration\x18\x03 \x01(\x06\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07keep_ms\x18\x06 \x01(\r\x12 \n\x03job\x18\x07 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec*s\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_APPLIED\x10\x01\x12\x10\n\x0cOUTCOME_LATE\x10\x02\x12\x16\n\x12OUTCOME_NON_FINITE\x10\x03\x12\x10\n\x0cOUTCOME_DONE\x10\x04\x32\x9d\x03\n\x0fParameterServer\x12\x39\n\x04Join\x12\x17.grpc_ps.v1.JoinRequest\x1a\x18.grpc_ps.v1.JoinResponse\x12H\n\tHeartbeat\x12\x1c.grpc_ps.v1.HeartbeatRequest\x1a\x1d.grpc_ps.v1.HeartbeatResponse\x12<\n\x05Leave\x12\x18.grpc_ps.v1.LeaveRequest\x1a\x19.grpc_ps.v1.LeaveResponse\x12?\n\x06Report\x12\x19.grpc_ps.v1.ReportRequest\x1a\x1a.grpc_ps.v1.ReportResponse\x12I\n\x08PushPull\x12\x1b.grpc_ps.v1.PushPullRequest\x1a\x1c.grpc_ps.v1.PushPullResponse(\x01\x30\x01\x12;\n\x04Pull\x12\x17.grpc_ps.v1.PullRequest\x1a\x18.grpc_ps.v1.PullResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'grpc_ps.protos.parameter_server_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=2476
-  _globals['_OUTCOME']._serialized_end=2591
+  _globals['_REPORTREQUEST_METRICSENTRY']._loaded_options = None
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_options = b'8\001'
+  _globals['_OUTCOME']._serialized_start=2693
+  _globals['_OUTCOME']._serialized_end=2808
   _globals['_JOINREQUEST']._serialized_start=109
   _globals['_JOINREQUEST']._serialized_end=362
   _globals['_JOINRESPONSE']._serialized_start=365
@@ -45,38 +47,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEATREQUEST']._serialized_end=815
   _globals['_HEARTBEATRESPONSE']._serialized_start=817
   _globals['_HEARTBEATRESPONSE']._serialized_end=925
-  _globals['_LEAVEREQUEST']._serialized_start=927
-  _globals['_LEAVEREQUEST']._serialized_end=975
-  _globals['_LEAVERESPONSE']._serialized_start=977
-  _globals['_LEAVERESPONSE']._serialized_end=992
-  _globals['_PUSHPULLREQUEST']._serialized_start=995
-  _globals['_PUSHPULLREQUEST']._serialized_end=1165
-  _globals['_ATTACH']._serialized_start=1167
-  _globals['_ATTACH']._serialized_end=1243
-  _globals['_PUSHHEADER']._serialized_start=1246
-  _globals['_PUSHHEADER']._serialized_end=1493
-  _globals['_PUSHHEADER_KIND']._serialized_start=1428
-  _globals['_PUSHHEADER_KIND']._serialized_end=1493
-  _globals['_ASK']._serialized_start=1495
-  _globals['_ASK']._serialized_end=1552
-  _globals['_PUSHPULLRESPONSE']._serialized_start=1555
-  _globals['_PUSHPULLRESPONSE']._serialized_end=1696
-  _globals['_ATTACHED']._serialized_start=1698
-  _globals['_ATTACHED']._serialized_end=1746
-  _globals['_ANSWER']._serialized_start=1749
-  _globals['_ANSWER']._serialized_end=1947
-  _globals['_PUSHRESULT']._serialized_start=1949
-  _globals['_PUSHRESULT']._serialized_end=2073
-  _globals['_RELEASE']._serialized_start=2075
-  _globals['_RELEASE']._serialized_end=2134
-  _globals['_DONE']._serialized_start=2136
-  _globals['_DONE']._serialized_end=2177
-  _globals['_PULLREQUEST']._serialized_start=2179
-  _globals['_PULLREQUEST']._serialized_end=2210
-  _globals['_PULLRESPONSE']._serialized_start=2212
-  _globals['_PULLRESPONSE']._serialized_end=2313
-  _globals['_SNAPSHOTMETA']._serialized_start=2316
-  _globals['_SNAPSHOTMETA']._serialized_end=2474
-  _globals['_PARAMETERSERVER']._serialized_start=2594
-  _globals['_PARAMETERSERVER']._serialized_end=2942
+  _globals['_REPORTREQUEST']._serialized_start=928
+  _globals['_REPORTREQUEST']._serialized_end=1103
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_start=1057
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_end=1103
+  _globals['_REPORTRESPONSE']._serialized_start=1105
+  _globals['_REPORTRESPONSE']._serialized_end=1121
+  _globals['_LEAVEREQUEST']._serialized_start=1123
+  _globals['_LEAVEREQUEST']._serialized_end=1171
+  _globals['_LEAVERESPONSE']._serialized_start=1173
+  _globals['_LEAVERESPONSE']._serialized_end=1188
+  _globals['_PUSHPULLREQUEST']._serialized_start=1191
+  _globals['_PUSHPULLREQUEST']._serialized_end=1361
+  _globals['_ATTACH']._serialized_start=1363
+  _globals['_ATTACH']._serialized_end=1439
+  _globals['_PUSHHEADER']._serialized_start=1442
+  _globals['_PUSHHEADER']._serialized_end=1689
+  _globals['_PUSHHEADER_KIND']._serialized_start=1624
+  _globals['_PUSHHEADER_KIND']._serialized_end=1689
+  _globals['_ASK']._serialized_start=1691
+  _globals['_ASK']._serialized_end=1769
+  _globals['_PUSHPULLRESPONSE']._serialized_start=1772
+  _globals['_PUSHPULLRESPONSE']._serialized_end=1913
+  _globals['_ATTACHED']._serialized_start=1915
+  _globals['_ATTACHED']._serialized_end=1963
+  _globals['_ANSWER']._serialized_start=1966
+  _globals['_ANSWER']._serialized_end=2164
+  _globals['_PUSHRESULT']._serialized_start=2166
+  _globals['_PUSHRESULT']._serialized_end=2290
+  _globals['_RELEASE']._serialized_start=2292
+  _globals['_RELEASE']._serialized_end=2351
+  _globals['_DONE']._serialized_start=2353
+  _globals['_DONE']._serialized_end=2394
+  _globals['_PULLREQUEST']._serialized_start=2396
+  _globals['_PULLREQUEST']._serialized_end=2427
+  _globals['_PULLRESPONSE']._serialized_start=2429
+  _globals['_PULLRESPONSE']._serialized_end=2530
+  _globals['_SNAPSHOTMETA']._serialized_start=2533
+  _globals['_SNAPSHOTMETA']._serialized_end=2691
+  _globals['_PARAMETERSERVER']._serialized_start=2811
+  _globals['_PARAMETERSERVER']._serialized_end=3224
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,6 @@
 from grpc_ps.protos import job_pb2 as _job_pb2
 from grpc_ps.protos import tensor_pb2 as _tensor_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -103,6 +104,27 @@ class HeartbeatResponse(_message.Message):
     evaluator: bool
     def __init__(self, global_step: _Optional[int] = ..., done: bool = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., evaluator: bool = ...) -> None: ...
 
+class ReportRequest(_message.Message):
+    __slots__ = ("id", "global_step", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    id: _job_pb2.Identity
+    global_step: int
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., global_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ReportResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class LeaveRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -162,12 +184,14 @@ class PushHeader(_message.Message):
     def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., base_step: _Optional[int] = ..., batch: _Optional[int] = ..., examples: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("id", "sequence")
+    __slots__ = ("id", "sequence", "out_of_data")
     ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_DATA_FIELD_NUMBER: _ClassVar[int]
     id: _job_pb2.Identity
     sequence: int
-    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
+    out_of_data: bool
+    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., out_of_data: bool = ...) -> None: ...
 
 class PushPullResponse(_message.Message):
     __slots__ = ("attached", "answer", "end", "chunk")

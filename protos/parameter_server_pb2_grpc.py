@@ -49,6 +49,11 @@ class ParameterServerStub(object):
                 request_serializer=grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveResponse.FromString,
                 _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/grpc_ps.v1.ParameterServer/Report',
+                request_serializer=grpc__ps_dot_protos_dot_parameter__server__pb2.ReportRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_parameter__server__pb2.ReportResponse.FromString,
+                _registered_method=True)
         self.PushPull = channel.stream_stream(
                 '/grpc_ps.v1.ParameterServer/PushPull',
                 request_serializer=grpc__ps_dot_protos_dot_parameter__server__pb2.PushPullRequest.SerializeToString,
@@ -97,6 +102,16 @@ class ParameterServerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Report(self, request, context):
+        """Tells the result of an evaluation, from whoever holds the lease to evaluate. Lead shard only.
+
+        Blocks: never. Repeat: safe; a result of an older step than the newest one changes nothing.
+        Errors: FAILED_PRECONDITION with WRONG_RUN, ROLLED_BACK, FENCED or NOT_LEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PushPull(self, request_iterator, context):
         """The training stream: one per worker and shard, for as long as both live.
 
@@ -106,14 +121,17 @@ class ParameterServerServicer(object):
         the worker asks for what it has to do next.
         Order, from the shard: `attached` first. Then answers: `answer` in the first message, `chunk` in this and
         further ones if the answer has a release, `end` in the last.
+        A push that is answered LATE before all of it was sent may be left unfinished: the next `header` or `ask` follows
+        without its `end`, and whatever of it still comes is skipped. After an answer with `done` nothing is sent any more.
         Blocks: an answer comes when the log says so: with async at once, with sync when the round is complete.
         Repeat: a push with the ids and the sequence of an earlier one is not applied again; `ask` gets that
         push's own outcome with `repeated` set.
         A push becomes visible only when it is whole on every shard. A stream that breaks, or breaks a rule, changes
         nothing.
-        Errors: INVALID_ARGUMENT with INVALID_PUSH (unknown order, wrong length, wrong base step); DATA_LOSS with
-        CORRUPT (a chunk's sum); FAILED_PRECONDITION with WRONG_RUN, ROLLED_BACK, FENCED, MISMATCH (another placement);
-        UNAVAILABLE with LOST (the shard waited in vain for the lead's log).
+        Errors: INVALID_ARGUMENT with INVALID_PUSH (unknown order, wrong length, wrong base step) or USAGE (10 s of silence
+        before `attach`, a job that cannot be); DATA_LOSS with CORRUPT (a chunk's sum); FAILED_PRECONDITION with WRONG_RUN,
+        ROLLED_BACK, FENCED, MISMATCH (another placement or job); RESOURCE_EXHAUSTED with FULL (no memory for the caller's
+        pushes); UNAVAILABLE with LOST (the shard waited in vain for the lead's log).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,7 +147,7 @@ class ParameterServerServicer(object):
         Repeat: ask the lead for a new snapshot. A shard lets go of a snapshot when it has been streamed, or after the
         time in `meta`.
         Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet) or NOT_LEAD; NOT_FOUND with SNAPSHOT_GONE;
-        RESOURCE_EXHAUSTED with FULL (too many readers: try again).
+        RESOURCE_EXHAUSTED with FULL (too many readers: try again); INVALID_ARGUMENT with USAGE (not a PullRequest).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,6 +170,11 @@ def add_ParameterServerServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveRequest.FromString,
                     response_serializer=grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveResponse.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=grpc__ps_dot_protos_dot_parameter__server__pb2.ReportRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_parameter__server__pb2.ReportResponse.SerializeToString,
             ),
             'PushPull': grpc.stream_stream_rpc_method_handler(
                     servicer.PushPull,
@@ -245,6 +268,33 @@ class ParameterServer(object):
             '/grpc_ps.v1.ParameterServer/Leave',
             grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveRequest.SerializeToString,
             grpc__ps_dot_protos_dot_parameter__server__pb2.LeaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.ParameterServer/Report',
+            grpc__ps_dot_protos_dot_parameter__server__pb2.ReportRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_parameter__server__pb2.ReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,20 +11,21 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.addresses import parse_addresses
-from grpc_ps.client.shared.flags import Command, Real, Whole, check_job_flags, job_options, stated_flags
+from grpc_ps.client.shared.flags import Command, Real, Whole, connect_timeout_option
+from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
 from grpc_ps.client.shared.logs import setup_logging
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
 
 
-@click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Command)
 @click.option("--shard", type=Whole(0, 9999), required=True, help="Number of this shard, from 0. Shard 0 is the lead.")
 @click.option("--port", type=Whole(0, 65535), help="Port to listen on; 0 picks one. Default: the one in --ps.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--ps", help="All shards in order, host:port,host:port. Or give --shards and --lead.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--ps", metavar="HOST:PORT,...", help="All shards in order. Or give --shards and --lead.")
 @click.option("--shards", type=Whole(1, 10000), help="How many shards the job has. Default: as --ps, or 1.")
-@click.option("--lead", help="Address of shard 0. Default: the first of --ps.")
+@click.option("--lead", metavar="HOST:PORT", help="Address of shard 0. Default: the first of --ps.")
 @click.option(
     "--lease",
     type=Real(above=0),
@@ -53,10 +54,10 @@ from grpc_ps.psserver.server import ShardServer
     show_default=True,
     help="Sync: seconds to wait for a lost worker's replacement.",
 )
+@connect_timeout_option("the lead")
 @click.option(
-    "--connect-timeout", type=Real(above=0), default=60.0, show_default=True, help="Seconds to wait for the lead."
+    "--kernel-threads", type=Whole(1, 1024), default=1, show_default=True, help="Threads of one update kernel."
 )
-@click.option("--threads", type=Whole(1, 1024), default=1, show_default=True, help="Threads of one update kernel.")
 @click.option(
     "--chunk-bytes",
     type=Whole(64, 1 << 21),
@@ -112,7 +113,7 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
             rejoin=flags["rejoin_timeout"],
         ),
         connect_seconds=flags["connect_timeout"],
-        threads=flags["threads"],
+        threads=flags["kernel_threads"],
         chunk_bytes=flags["chunk_bytes"],
     )
 

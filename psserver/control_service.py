@@ -8,8 +8,10 @@ from typing import Any
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.steering import Change
 from grpc_ps.psserver.messages import specs_of
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.worker_service import lead_of
@@ -33,12 +35,30 @@ class ControlService:
             generation=self._replay.generation,
             phase=f"PHASE_{job.phase}",
             global_step=job.step,
-            job=lead.spec if job.opened else None,
+            job=lead.present_spec if job.opened else None,
             shards=self._shards(lead),
-            workers=[_worker_status(member, now, job.evaluator) for member in job.members],
+            workers=[_worker_status(member, now, job) for member in job.members],
             opened=job.opened,
             uptime_ms=int((now - lead.started_at) * 1000),
             waiting_for=job.waiting_for(),
+            learning_rate_factor=job.training.factor if job.training else 1.0,
+            learning_rate=job.training.learning_rate if job.training else 0.0,
+            paused=job.training is not None and job.training.paused,
+            evaluation=_evaluation(job),
+            position=job.log.position,
+        )
+
+    async def Set(self, request: wire.SetRequest, context: Any) -> wire.SetResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        lead.change(Change(**{field.name: value for field, value in request.ListFields()}))
+        job = lead.job
+        return wire.SetResponse(
+            global_step=job.step,
+            position=job.log.position,
+            settings=lead.present_spec.settings if lead.present_spec else None,
+            learning_rate_factor=job.training.factor if job.training else 1.0,
+            paused=job.training is not None and job.training.paused,
         )
 
     def _shards(self, lead: Coordinator) -> list[wire.ShardStatus]:
@@ -62,7 +82,12 @@ class ControlService:
         return wire.StopJobResponse(global_step=lead.job.step)
 
 
-def _worker_status(member: Member, now: float, evaluator: int) -> wire.WorkerStatus:
+def _evaluation(job: Job) -> wire.Evaluation | None:
+    newest = job.evaluation
+    return wire.Evaluation(global_step=newest.step, metrics=newest.metrics) if newest.step >= 0 else None
+
+
+def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
     outcomes = member.outcomes
     return wire.WorkerStatus(
         worker=member.worker,
@@ -78,5 +103,8 @@ def _worker_status(member: Member, now: float, evaluator: int) -> wire.WorkerSta
         staleness=member.staleness,
         silent_ms=int((now - member.last_beat) * 1000),
         loss=member.loss,
-        evaluator=member.incarnation == evaluator,
+        evaluator=member.incarnation == job.evaluation.holder,
+        mean_staleness=member.total_staleness / max(1, outcomes["APPLIED"]),
+        max_staleness=member.max_staleness,
+        activity=job.training.activity(member) if job.training else "starting",
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from typing import Any
 
 import grpc.aio
@@ -11,7 +13,6 @@ from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.messages import push_of
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.worker_service import check_protocol, lead_of
 
@@ -30,12 +31,22 @@ class CoordinationService:
         self._boot = boot
         self._links: set[asyncio.Task[Any]] = set()
         self._shutdown: wire.Shutdown | None = None
+        self._told: set[int] = set()
+        self._changed = asyncio.Event()
 
     async def dismiss_followers(self, shutdown: wire.Shutdown, seconds: float) -> None:
-        """Tells every follower that the job is over, and waits up to `seconds` for the links to end."""
+        """Tells every follower that the job is over, within `seconds`; waits for one whose link is down, too."""
         self._shutdown = shutdown
+        lead = lead_of(self._coordinator)
+        left = {shard.shard for shard in lead.job.shards} - self._told
+        deadline = time.monotonic() + seconds
+        while left and (remaining := deadline - time.monotonic()) > 0:
+            self._changed.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), remaining)
+            left -= self._told
         if self._links:
-            await asyncio.wait(self._links, timeout=seconds)
+            await asyncio.wait(self._links, timeout=max(0.0, deadline - time.monotonic()))
 
     async def Follow(self, requests: Any, context: Context) -> None:
         """See `coordination.proto`."""
@@ -62,13 +73,17 @@ class CoordinationService:
 
     async def _read(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
         for part in hello.parts:
-            lead.whole(hello.shard, push_of(part.header), part.non_finite)
+            lead.whole(hello.shard, part)
+        if hello.HasField("reduced"):
+            lead.reduced(hello.shard, hello.reduced)
         while True:
             request: Any = await context.read()
             if request is EOF:
                 return
             if request.HasField("whole"):
-                lead.whole(hello.shard, push_of(request.whole.header), request.whole.non_finite)
+                lead.whole(hello.shard, request.whole)
+            if request.HasField("reduced"):
+                lead.reduced(hello.shard, request.reduced)
             if request.HasField("overflow"):
                 lead.overflow(request.overflow.parameter, request.overflow.global_step)
             if request.acknowledged:
@@ -85,4 +100,6 @@ class CoordinationService:
                 await context.write(wire.FollowResponse(entries=entries))
             elif self._shutdown is not None:
                 await context.write(wire.FollowResponse(shutdown=self._shutdown))
+                self._told.add(hello.shard)
+                self._changed.set()
                 return

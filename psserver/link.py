@@ -56,6 +56,10 @@ class Link:
         """Tells the lead that a part is whole; after a broken link `hello` tells it again."""
         self._reports.put_nowait(wire.FollowRequest(whole=report))
 
+    def reduced(self, report: wire.Reduced) -> None:
+        """Tells the lead that the mean of a round is made; until it is applied, `hello` tells it again."""
+        self._reports.put_nowait(wire.FollowRequest(reduced=report))
+
     def overflow(self, parameter: str, step: int) -> None:
         """Tells the lead of an update that went wrong; again after a broken link, for nothing else would."""
         self._overflow = wire.FollowRequest(overflow=wire.Overflow(parameter=parameter, global_step=step))
@@ -109,6 +113,8 @@ class Link:
         hello.CopyFrom(self._hello)
         hello.position = self._acknowledged = self._replay.delivered
         hello.parts.extend(self._replay.staging.all_whole())
+        if self._replay.reduced is not None:
+            hello.reduced.CopyFrom(self._replay.reduced)
         return hello
 
     async def _send_reports(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> None:

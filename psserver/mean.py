@@ -25,9 +25,11 @@ def average(parts: Sequence[Sequence[Array]], weights: Sequence[float]) -> None:
     """
     if len(parts) == 1 and weights[0] == 1:
         return
-    for blocks in zip(*parts, strict=True):
-        for pieces in zip(*map(_pieces, blocks), strict=True):
-            _average_piece(pieces, weights)
+    # What overflows is infinite afterwards, and that is looked for in the result.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for blocks in zip(*parts, strict=True):
+            for pieces in zip(*map(_pieces, blocks), strict=True):
+                _average_piece(pieces, weights)
 
 
 def _pieces(block: Array) -> list[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from google.protobuf.message import Message
@@ -80,9 +81,12 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
             message.admit.CopyFrom(wire.Admit(worker=worker, incarnation=incarnation))
         case log.Dismiss():
             message.dismiss.CopyFrom(_dismiss_message(entry))
-        case log.Apply(step, pushes, learning_rate):
-            weighted = [wire.WeightedPush(push=push_name(push), weight=weight) for push, weight in pushes]
-            message.apply.CopyFrom(wire.Apply(global_step=step, pushes=weighted, learning_rate=learning_rate))
+        case log.Reduce(pushes):
+            message.reduce.CopyFrom(wire.Reduce(pushes=_weighted_messages(pushes)))
+        case log.Apply(step, pushes, learning_rate, scales):
+            weighted = _weighted_messages(pushes)
+            apply = wire.Apply(global_step=step, pushes=weighted, learning_rate=learning_rate, scales=scales)
+            message.apply.CopyFrom(apply)
         case log.Answer():
             answer = answer_message(entry, generation=generation, position=position, total_bytes=0)
             message.answer.CopyFrom(wire.AnswerEntry(worker=entry.worker, answer=answer))
@@ -91,6 +95,14 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
         case log.Stop(step, done):
             message.stop.CopyFrom(wire.Stop(global_step=step, exit_code=done.exit_code, reason=done.reason))
     return message
+
+
+def _weighted_messages(pushes: log.Weighted) -> list[wire.WeightedPush]:
+    return [wire.WeightedPush(push=push_name(push), weight=weight) for push, weight in pushes]
+
+
+def _weighted(messages: Iterable[wire.WeightedPush]) -> log.Weighted:
+    return tuple((_push_id(message.push), message.weight) for message in messages)
 
 
 def _dismiss_message(entry: log.Dismiss) -> wire.Dismiss:
@@ -114,8 +126,10 @@ def entry_of(message: wire.Entry) -> log.Entry:
             gone = message.dismiss
             return log.Dismiss(gone.worker, gone.incarnation, gone.reason, gone.detail, gone.keep_sequence)
         case "apply":
-            pushes = tuple((_push_id(weighted.push), weighted.weight) for weighted in message.apply.pushes)
-            return log.Apply(message.apply.global_step, pushes, message.apply.learning_rate)
+            apply = message.apply
+            return log.Apply(apply.global_step, _weighted(apply.pushes), apply.learning_rate, tuple(apply.scales))
+        case "reduce":
+            return log.Reduce(_weighted(message.reduce.pushes))
         case "answer":
             return _answer(message.answer.worker, message.answer.answer)
         case "pin":

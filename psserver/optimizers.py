@@ -103,6 +103,78 @@ def adam(settings: job_pb2.Settings) -> Rule:
     return Rule({"m": 0.0, "v": 0.0}, update)
 
 
+def rmsprop(settings: job_pb2.Settings) -> Rule:
+    """a is a decayed mean of g²; v = m v + lr g / √(a + ε); w -= v (`ResourceApplyRMSProp`, Hinton 2012)."""
+    scalars = _Scalars()
+
+    def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
+        _ops.ResourceApplyRMSProp(
+            var=block.handle,
+            ms=slots["mean_square"].handle,
+            mom=slots["velocity"].handle,
+            lr=scalars.of(lr, block.dtype),
+            rho=scalars.of(settings.rho, block.dtype),
+            momentum=scalars.of(settings.momentum, block.dtype),
+            epsilon=scalars.of(settings.epsilon, block.dtype),
+            grad=grad,
+        )
+
+    return Rule({"mean_square": settings.initial_accumulator, "velocity": 0.0}, update)
+
+
+def ftrl(settings: job_pb2.Settings) -> Rule:
+    """Follows the regularised leader (`ResourceApplyFtrl` with power -1/2, McMahan et al. 2013).
+
+    a' = a + g²; z += g - (√a' - √a) w / lr; w = (clip(z, -l1, l1) - z) / (√a' / lr + 2 l2). The value is made anew of
+    the sums each time, so first values count only as far as they enter z. A rate of 0 (a schedule's end, the first
+    step of a warm-up) divides by zero, and the kernel refuses it: then nothing changes.
+    """
+    scalars = _Scalars()
+
+    def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
+        rate = scalars.of(lr, block.dtype)
+        if not rate:
+            return
+        _ops.ResourceApplyFtrl(
+            var=block.handle,
+            accum=slots["accumulator"].handle,
+            linear=slots["linear"].handle,
+            grad=grad,
+            lr=rate,
+            l1=scalars.of(settings.l1, block.dtype),
+            l2=scalars.of(settings.l2, block.dtype),
+            lr_power=scalars.of(-0.5, block.dtype),
+        )
+
+    return Rule({"accumulator": settings.initial_accumulator, "linear": 0.0}, update)
+
+
+def decayed(rule: Rule, weight_decay: float) -> Rule:
+    """w -= lr·decay·w, then the rule: decoupled from the gradient, as Keras has it (Loshchilov and Hutter 2019)."""
+    scalars = _Scalars()
+
+    def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
+        # As a step along the value itself: 1 - lr·decay would lose half of float32's digits. The kernel writes to a
+        # new buffer, for `value` holds the old one.
+        value = _ops.ReadVariableOp(resource=block.handle, dtype=block.dtype)
+        _ops.ResourceApplyGradientDescent(
+            var=block.handle, alpha=scalars.of(lr * weight_decay, block.dtype), delta=value
+        )
+        rule.update(block, slots, grad, lr, updates)
+
+    return Rule(rule.slots, update)
+
+
 def rule_for(settings: job_pb2.Settings) -> Rule:
-    """Returns the rule that the job's settings name."""
-    return {"sgd": sgd, "momentum": momentum, "adagrad": adagrad, "adam": adam}[settings.optimizer](settings)
+    """Returns the rule that the job's settings name, with weight decay; "adamw" is adam with some by default."""
+    rules = {
+        "sgd": sgd,
+        "momentum": momentum,
+        "adagrad": adagrad,
+        "adam": adam,
+        "adamw": adam,
+        "rmsprop": rmsprop,
+        "ftrl": ftrl,
+    }
+    rule = rules[settings.optimizer](settings)
+    return decayed(rule, settings.weight_decay) if settings.weight_decay else rule

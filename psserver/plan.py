@@ -6,7 +6,10 @@ from grpc_ps.client.shared.blocks import Placement, place
 from grpc_ps.client.shared.errors import Mismatch
 from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
 from grpc_ps.protos import job_pb2
-from grpc_ps.psserver.messages import specs_of
+from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.settings import Signature, check_agreement, check_parameters
+from grpc_ps.psserver.messages import specs_of, stated
+from grpc_ps.psserver.squares import Span, trainable_spans
 
 
 class Plan:
@@ -14,12 +17,54 @@ class Plan:
 
     Attributes:
         values, gradients: layouts of the two images.
+        squared: the blocks of a push whose squares are reported; none where the job clips by no norm.
+        clip_value: the limit of each element of a gradient; 0 means none.
     """
 
     def __init__(self, job: job_pb2.JobSpec, shard: int, shard_count: int) -> None:
         self.job = job
-        self.placement: Placement = place(specs_of(job), shard_count)
+        specs = specs_of(job)
+        self.placement: Placement = place(specs, shard_count)
         if self.placement.fingerprint != job.plan_fingerprint:
             raise Mismatch("the worker places the parameters otherwise than this shard: are the versions equal?")
-        self.values: Layout = values_layout(self.placement.shards[shard])
-        self.gradients: Layout = gradients_layout(self.placement.shards[shard])
+        blocks = self.placement.shards[shard]
+        self.values: Layout = values_layout(blocks)
+        self.gradients: Layout = gradients_layout(blocks)
+        clips_norm = bool(job.settings.clip_norm or job.settings.global_clip_norm)
+        self.squared: tuple[Span, ...] = trainable_spans(blocks) if clips_norm else ()
+        self.clip_value: float = job.settings.clip_value
+        self._index = {name: index for index, name in enumerate(sorted(spec.name for spec in specs))}
+
+    def factors(self, scales: tuple[float, ...]) -> list[float]:
+        """Returns what each block of the image of a push is multiplied by; only trainable ones by other than 1.
+
+        Args:
+            scales: as `Apply.scales`: none, one for all parameters, or one for each in order of their names.
+        """
+        if not scales:
+            return [1.0] * len(self.gradients.blocks)
+        one = len(scales) == 1
+        return [
+            (scales[0] if one else scales[self._index[block.parameter]]) if block.trainable else 1.0
+            for block in self.gradients.blocks
+        ]
+
+
+def check_same(ours: job_pb2.JobSpec, theirs: job_pb2.JobSpec) -> None:
+    """Refuses a description of a job that is not the one here.
+
+    Raises:
+        Mismatch: names the first parameter or setting that differs, with both values.
+    """
+    if ours == theirs:
+        return
+    try:
+        check_parameters(_signatures(ours), _signatures(theirs))
+        check_agreement(stated(ours.settings), stated(theirs.settings))
+    except Refusal as refusal:
+        raise Mismatch(refusal.detail) from None
+    raise Mismatch("`attach` describes another job than the one here")
+
+
+def _signatures(job: job_pb2.JobSpec) -> dict[str, Signature]:
+    return {spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs_of(job)}

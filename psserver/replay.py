@@ -8,20 +8,20 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_ps.client.shared.errors import Fenced, PeerLost, RolledBack, WrongRun, error_classes
-from grpc_ps.client.shared.image import Layout
 from grpc_ps.client.shared.logs import event
-from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.protos import job_pb2
-from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Stop
-from grpc_ps.psserver.mean import average
+from grpc_ps.protos.coordination_pb2 import Reduced
+from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Reduce, Stop, Weighted
 from grpc_ps.psserver.messages import answer_message
+from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
-from grpc_ps.psserver.staging import Key, Part, Staging
+from grpc_ps.psserver.staging import Key, Staging
+from grpc_ps.psserver.updates import Updates
 
 if TYPE_CHECKING:
     from grpc_ps.psserver.store import Store
@@ -33,15 +33,6 @@ INLINE_BYTES = 1 << 20
 logger = logging.getLogger(__name__)
 
 
-def load_store(threads: int) -> type[Store]:
-    """Imports TensorFlow, which takes seconds, and prepares it."""
-    with quiet_stderr():
-        from grpc_ps.psserver.store import Store, configure_tensorflow
-
-        configure_tensorflow(threads)
-    return Store
-
-
 class Replay:
     """The shard's state, as entry after entry of the log makes it; only the staging is filled by streams.
 
@@ -50,6 +41,7 @@ class Replay:
     Attributes:
         delivered: position of the last entry taken; `position` of the last one carried out.
         opened: whether the job is open.
+        reduced: the mean that is made and not applied yet.
 
     Args:
         shard, shard_count: which shard this is.
@@ -57,6 +49,8 @@ class Replay:
         kernels: where large updates run.
         store_class: what `load_store` returned there, as the first work.
         on_overflow: told the parameter and step of an update whose result is not finite.
+        on_reduced: told of each mean that `reduce` asked for. Both are called after the entry, never within `deliver`:
+            they lead to further entries.
         on_failure: told of an error that makes this shard useless.
     """
 
@@ -69,6 +63,7 @@ class Replay:
         kernels: Executor,
         store_class: Future[type[Store]],
         on_overflow: Callable[[str, int], None],
+        on_reduced: Callable[[Reduced], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -82,13 +77,15 @@ class Replay:
         self.staging = Staging(chunk_bytes)
         self.sessions = Sessions()
         self.pins: dict[int, Snapshot] = {}
+        self.reduced: Reduced | None = None
+        self._mean: Weighted = ()
         self._admitted: dict[int, int] = {}
-        self._chunk_bytes = chunk_bytes
+        self._dismissed: dict[int, int] = {}
         self._kernels = kernels
-        self._store_class = store_class
-        self._store: Store | None = None
+        self._updates = Updates(store_class, chunk_bytes)
         self._snapshot: Snapshot | None = None
         self._on_overflow = on_overflow
+        self._on_reduced = on_reduced
         self._on_failure = on_failure
         self._backlog: deque[tuple[int, Entry]] = deque()
         self._busy = False
@@ -119,6 +116,8 @@ class Replay:
                 self._admitted[worker] = incarnation
             case Dismiss():
                 self._dismiss(entry)
+            case Reduce(pushes):
+                self._reduce(pushes)
             case Apply():
                 self._apply(entry)
             case Answer():
@@ -131,59 +130,59 @@ class Replay:
                 )
 
     def _open(self, push: PushId) -> None:
-        part = self._part(push)
-        plan = self.plan
+        image = self._image(push)
+        plan = self._opened_plan
         self.opened = True
-        if plan is None:
-            raise LookupError("open without a job")
-        self._in_kernels(partial(self._make_store, plan, part), lambda snapshot: self._opened(push, snapshot))
-
-    def _make_store(self, plan: Plan, part: Part) -> Snapshot:
-        store = self._store_class.result()(plan.values.blocks, part.image.blocks, plan.job.settings)
-        self._store = store
-        return self._read(store, plan, 0)
+        self._in_kernels(lambda: self._updates.open(plan, image), lambda snapshot: self._opened(push, snapshot))
 
     def _opened(self, push: PushId, snapshot: Snapshot) -> None:
         self.staging.forget(_key(push))
         self._snapshot = snapshot
-        event(logger, "open", blocks=len(self._layout.blocks), bytes=self._layout.total_bytes)
+        layout = self._opened_plan.values
+        event(logger, "open", blocks=len(layout.blocks), bytes=layout.total_bytes)
 
-    def _read(self, store: Store, plan: Plan, step: int) -> Snapshot:
-        return Snapshot(plan.values, store.read(), self._chunk_bytes, step)
+    def _reduce(self, pushes: Weighted) -> None:
+        images = [self._image(push) for push, _ in pushes]
+        position, self._mean = self.position, pushes
+
+        def reduced(sums: list[float]) -> None:
+            self.reduced = Reduced(position=position, squares=sums)
+            self._later(self._on_reduced, self.reduced)
+
+        self._update(len(images), lambda: self._updates.reduce(images, pushes), reduced)
 
     def _apply(self, entry: Apply) -> None:
-        store, plan = self._store, self.plan
-        if store is None or plan is None:
-            raise LookupError("apply before open")
-        images = [self._part(push).image for push, _ in entry.pushes]
-        weights = [weight for _, weight in entry.pushes]
+        images = [self._image(push) for push, _ in entry.pushes]
+        averaged = self._mean == entry.pushes
+        if self._mean and not averaged:
+            raise LookupError(f"the update to step {entry.step} is of other pushes than the mean that was made for it")
+        self._mean, self.reduced = (), None
         # A buffer that nobody else holds is updated in place instead of copied.
         self._snapshot = None
-
-        def update() -> tuple[Snapshot, str]:
-            first = images[0]
-            average([image.blocks for image in images], weights)
-            if first.operands is None:
-                first.operands = store.operands(first.blocks)
-            store.apply(first.operands, entry.learning_rate)
-            snapshot = self._read(store, plan, entry.step)
-            return snapshot, snapshot.non_finite()
-
-        def applied(result: tuple[Snapshot, str]) -> None:
-            self._applied(entry, *result)
-
-        if plan.gradients.total_bytes * len(images) <= INLINE_BYTES:
-            applied(update())
-        else:
-            self._in_kernels(update, applied)
+        self._update(
+            len(images),
+            lambda: self._updates.apply(images, entry, averaged),
+            lambda result: self._applied(entry, *result),
+        )
 
     def _applied(self, entry: Apply, snapshot: Snapshot, non_finite: str) -> None:
         for push, _ in entry.pushes:
             self.staging.forget(_key(push))
         if non_finite:
-            self._on_overflow(non_finite, entry.step)
+            self._later(self._on_overflow, non_finite, entry.step)
         else:
             self._snapshot = snapshot
+
+    def _later(self, report: Callable[..., None], *what: Any) -> None:
+        """Reports after the entries at hand: what the lead makes of it comes behind them."""
+        asyncio.get_running_loop().call_soon(report, *what)
+
+    def _update(self, images: int, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Runs work on that many images, here or in the thread."""
+        if self._opened_plan.gradients.total_bytes * images <= INLINE_BYTES:
+            then(work())
+        else:
+            self._in_kernels(work, then)
 
     def _answer(self, entry: Answer) -> None:
         if entry.result is not None:
@@ -199,7 +198,8 @@ class Replay:
     def _dismiss(self, entry: Dismiss) -> None:
         if self._admitted.get(entry.worker) == entry.incarnation:
             del self._admitted[entry.worker]
-        self.staging.drop(entry.worker, entry.incarnation, entry.keep)
+        self._dismissed[entry.worker] = max(self._dismissed.get(entry.worker, 0), entry.incarnation)
+        self.staging.dismiss(entry.worker, entry.incarnation, entry.keep)
         session = self.sessions.get(entry.worker, entry.incarnation)
         if session is not None:
             session.close(error_classes()[entry.reason](entry.detail) if entry.reason else None)
@@ -224,16 +224,16 @@ class Replay:
             self._work()
 
     @property
-    def _layout(self) -> Layout:
+    def _opened_plan(self) -> Plan:
         if self.plan is None:
-            raise LookupError("no job")
-        return self.plan.values
+            raise LookupError("the log goes on without a job")
+        return self.plan
 
-    def _part(self, push: PushId) -> Part:
+    def _image(self, push: PushId) -> Image:
         part = self.staging.whole(_key(push))
         if part is None:
             raise LookupError(f"push {push} is named by the log and not here")
-        return part
+        return part.image
 
     def check(self, identity: job_pb2.Identity) -> None:
         """Refuses what belongs to another job or generation.
@@ -241,10 +241,18 @@ class Replay:
         Raises:
             WrongRun, RolledBack
         """
-        if identity.run != self.run:
-            raise WrongRun("that job is gone and another one runs here: start the worker anew")
+        self.check_run(identity)
         if identity.generation != self.generation:
             raise RolledBack("the lead is in another generation: join again")
+
+    def check_run(self, identity: job_pb2.Identity) -> None:
+        """Refuses at once what can never be admitted: it is of another job. A follower knows its job from the link.
+
+        Raises:
+            WrongRun
+        """
+        if self.run and identity.run != self.run:
+            raise WrongRun("that job is gone and another one runs here: start the worker anew")
 
     def check_admitted(self, worker: int, incarnation: int) -> None:
         """Refuses a push of a life that the log has ended: nobody would ever name it.
@@ -275,10 +283,13 @@ class Replay:
             PeerLost: the log did not come so far in time.
         """
         await self.until(
-            lambda: self._admitted.get(worker, 0) >= incarnation, seconds, f"admission of worker {worker} by the lead"
+            lambda: max(self._admitted.get(worker, 0), self._dismissed.get(worker, 0)) >= incarnation,
+            seconds,
+            f"admission of worker {worker} by the lead",
         )
-        if self._admitted[worker] > incarnation:
+        if self._admitted.get(worker, 0) > incarnation:
             raise Fenced(f"worker {worker} has joined again since")
+        self.check_admitted(worker, incarnation)
 
 
 def _key(push: PushId) -> Key:

@@ -28,7 +28,8 @@ from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.link import Link
-from grpc_ps.psserver.replay import Replay, load_store
+from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.updates import load_store
 from grpc_ps.psserver.upstream import Local, Upstream
 from grpc_ps.psserver.worker_service import WorkerService
 
@@ -63,6 +64,7 @@ class ShardServer:
             kernels=self._kernels,
             store_class=self._store_class,
             on_overflow=lambda parameter, step: self._upstream.overflow(parameter, step),
+            on_reduced=lambda report: self._upstream.reduced(report),
             on_failure=self._fail,
         )
         self._coordinator = self._lead() if config.shard == 0 else None
@@ -219,7 +221,7 @@ def add_raw_parameter_server(service: WorkerService, server: grpc.aio.Server) ->
             response_serializer=getattr(wire, f"{name}Response").SerializeToString,
         )
 
-    handlers = {name: unary(name) for name in ("Join", "Heartbeat", "Leave")}
+    handlers = {name: unary(name) for name in ("Join", "Heartbeat", "Leave", "Report")}
     handlers["PushPull"] = grpc.stream_stream_rpc_method_handler(service.PushPull)
     handlers["Pull"] = grpc.unary_stream_rpc_method_handler(service.Pull)
     name = wire.DESCRIPTOR.services_by_name["ParameterServer"].full_name

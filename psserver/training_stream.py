@@ -8,15 +8,15 @@ from typing import Any
 import grpc.aio
 
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
-from grpc_ps.client.shared.errors import Fenced, InvalidPush, Mismatch
+from grpc_ps.client.shared.errors import Fenced, InvalidPush
 from grpc_ps.protos import job_pb2
-from grpc_ps.protos.parameter_server_pb2 import Attach, Attached, PushHeader, PushPullRequest, PushPullResponse
+from grpc_ps.protos.parameter_server_pb2 import Ask, Attached, PushHeader, PushPullRequest, PushPullResponse
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.part import Part
+from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.sessions import Outgoing, Session
-from grpc_ps.psserver.staging import Part
 from grpc_ps.psserver.upstream import Upstream
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -44,7 +44,6 @@ class TrainingStream:
         self._boot = boot
         self._coordinator = coordinator
         self._session: Session
-        self._plan: Plan
         self._part: Part | None = None
         self._skipping = False
 
@@ -73,21 +72,36 @@ class TrainingStream:
             for task in tasks:
                 task.cancel()
             replay.sessions.detach(session)
-            replay.staging.abandon(session.worker, session.incarnation)
+            replay.staging.detach(session.worker, session.incarnation, session)
 
     async def _attach(self) -> None:
         data: Any = await first_message(self._context)
         if data is EOF:
             raise InvalidPush("the stream ended before `attach`")
-        request = _parse(data)[0]
+        request, chunk = _parse(data)
         if not request.HasField("attach"):
             raise InvalidPush("the first message of a training stream is `attach`")
-        attach = request.attach
+        _check_alone("attach", request, chunk)
+        attach, replay = request.attach, self._replay
         worker, incarnation = attach.id.worker, attach.id.incarnation
-        await self._replay.welcome(worker, incarnation, ADMISSION_SECONDS)
-        self._replay.check(attach.id)
-        self._plan = self._plan_for(attach)
+        replay.check_run(attach.id)
+        await replay.welcome(worker, incarnation, ADMISSION_SECONDS)
+        replay.check(attach.id)
+        if attach.HasField("job"):
+            self._expect(attach.job)
+        if replay.plan is None:
+            raise InvalidPush("the job is not open, and `attach` names none")
         self._session = Session(worker, incarnation)
+        opening = attach.HasField("job") and not replay.opened
+        replay.staging.attach(worker, incarnation, replay.plan, self._session, opening=opening)
+
+    def _expect(self, job: job_pb2.JobSpec) -> None:
+        """Takes the job that the opener opens. On shard 0 the lead has given it, and an open one stays as it is."""
+        replay = self._replay
+        if replay.plan is not None and (replay.opened or self._coordinator is not None):
+            check_same(replay.plan.job, job)
+        elif replay.plan is None or replay.plan.job != job:
+            replay.expect(job)
 
     async def _greet(self) -> None:
         """Tells the worker that its stream is attached, and what this shard holds of it."""
@@ -95,40 +109,43 @@ class TrainingStream:
         attached = PushPullResponse(attached=Attached(boot=self._boot, whole_sequence=whole))
         await self._context.write(attached.SerializeToString())
 
-    def _plan_for(self, attach: Attach) -> Plan:
-        replay = self._replay
-        if attach.HasField("job") and not replay.opened:
-            if self._coordinator is not None and attach.job != self._coordinator.spec:
-                raise Mismatch("`attach` names another job than the lead gave")
-            replay.expect(attach.job)
-        if replay.plan is None:
-            raise InvalidPush("the job is not open, and `attach` names none")
-        return replay.plan
-
     async def _read(self) -> None:
-        read = self._context.read
+        read, closed = self._context.read, self._session.closed
         while True:
             data: Any = await read()
-            if data is EOF:
+            # A stream that another one has taken over has no say any more.
+            if data is EOF or closed.done():
                 return
             self._take(*_parse(data))
 
     def _take(self, request: PushPullRequest, chunk: ChunkView | None) -> None:
         if request.HasField("ask"):
-            self._ask(request.ask.id, request.ask.sequence)
+            _check_alone("ask", request, chunk)
+            self._ask(request.ask)
             return
+        if request.HasField("attach"):
+            raise InvalidPush("the stream is attached already")
         if request.HasField("header"):
             self._begin(request.header)
+        if self._part is not None and self._part.dropped:
+            # Decided before all of it was here: the rest is of no interest.
+            self._part, self._skipping = None, True
         if chunk is not None and not self._skipping:
             self._unfinished().write(chunk)
         if request.end:
             self._end()
 
-    def _ask(self, identity: job_pb2.Identity, sequence: int) -> None:
-        self._check_mine(identity)
+    def _ask(self, ask: Ask) -> None:
+        self._check_mine(ask.id)
+        self._check_between("`ask`")
         if self._coordinator is None:
             raise InvalidPush("`ask` goes to shard 0")
-        self._coordinator.ask(identity.worker, identity.incarnation, sequence)
+        self._coordinator.ask(ask.id.worker, ask.id.incarnation, ask.sequence, out_of_data=ask.out_of_data)
+
+    def _check_between(self, what: str) -> None:
+        """Refuses what may not come in the middle of a push that is not decided."""
+        if self._part is not None and not self._part.dropped:
+            raise InvalidPush(f"{self._part}: not ended before {what}")
 
     def _check_mine(self, identity: job_pb2.Identity) -> None:
         self._replay.check(identity)
@@ -138,15 +155,17 @@ class TrainingStream:
     def _begin(self, header: PushHeader) -> None:
         self._check_mine(header.id)
         self._replay.check_admitted(header.id.worker, header.id.incarnation)
-        if self._part is not None:
-            raise InvalidPush(f"{self._part}: not ended before the next push")
+        self._check_between("the next push")
         if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):
             raise InvalidPush(f"push {header.sequence}: unknown kind {header.kind}")
         values = header.kind == PushHeader.KIND_VALUES
         if not values and not header.examples:
             raise InvalidPush(f"push {header.sequence}: no examples")
-        self._part = self._replay.staging.begin(header, self._plan.values if values else self._plan.gradients)
+        self._part = self._replay.staging.begin(header)
         self._skipping = self._part is None
+        if self._part is not None and not values and self._coordinator is not None:
+            # Its round may be closed; then it is dropped in this very call.
+            self._coordinator.begun(header)
 
     def _unfinished(self) -> Part:
         if self._part is None:
@@ -180,3 +199,8 @@ def _parse(data: bytes) -> tuple[PushPullRequest, ChunkView | None]:
         return detach_chunk(PushPullRequest, data)
     except ValueError as error:
         raise InvalidPush(str(error)) from error
+
+
+def _check_alone(name: str, request: PushPullRequest, chunk: ChunkView | None) -> None:
+    if chunk is not None or len(request.ListFields()) > 1:
+        raise InvalidPush(f"`{name}` stands alone in its message")

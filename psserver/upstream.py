@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from grpc_ps.protos.coordination_pb2 import Whole
+from grpc_ps.protos.coordination_pb2 import Reduced, Whole
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.messages import push_of
 
 
 class Upstream(Protocol):
@@ -14,6 +13,10 @@ class Upstream(Protocol):
 
     def whole(self, report: Whole) -> None:
         """This shard holds its part of a push."""
+        ...
+
+    def reduced(self, report: Reduced) -> None:
+        """This shard has made the mean of a round."""
         ...
 
     def overflow(self, parameter: str, step: int) -> None:
@@ -29,7 +32,11 @@ class Local:
 
     def whole(self, report: Whole) -> None:
         """Tells the coordinator."""
-        self._coordinator.whole(0, push_of(report.header), report.non_finite)
+        self._coordinator.whole(0, report)
+
+    def reduced(self, report: Reduced) -> None:
+        """Tells the coordinator."""
+        self._coordinator.reduced(0, report)
 
     def overflow(self, parameter: str, step: int) -> None:
         """Tells the coordinator."""

@@ -58,9 +58,9 @@ class WorkerService:
             lease_ms=int(lead.job.limits.lease * 1000),
             chunk_bytes=lead.chunk_bytes,
         )
-        if reply.member is not None and lead.spec is not None:
+        if reply.member is not None and (job := lead.present_spec) is not None:
             response.id.CopyFrom(self._identity(reply.member.worker, reply.member.incarnation))
-            response.job.CopyFrom(lead.spec)
+            response.job.CopyFrom(job)
         if lead.job.done is not None:
             response.exit_code, response.reason = lead.job.done.exit_code, lead.job.done.reason
         return response
@@ -81,7 +81,7 @@ class WorkerService:
             done=done is not None,
             exit_code=done.exit_code if done else 0,
             reason=done.reason if done else "",
-            evaluator=lead.job.evaluator == member.incarnation,
+            evaluator=lead.job.evaluation.holder == member.incarnation,
         )
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:
@@ -90,6 +90,13 @@ class WorkerService:
         self._replay.check(request.id)
         lead.leave(request.id.worker, request.id.incarnation)
         return wire.LeaveResponse()
+
+    async def Report(self, request: wire.ReportRequest, context: Any) -> wire.ReportResponse:
+        """See `parameter_server.proto`."""
+        lead = lead_of(self._coordinator)
+        self._replay.check(request.id)
+        lead.report(request.id.worker, request.id.incarnation, request.global_step, request.metrics)
+        return wire.ReportResponse()
 
     async def PushPull(self, requests: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """See `parameter_server.proto`."""
@@ -131,7 +138,7 @@ class WorkerService:
             total_bytes=snapshot.total_bytes,
             global_step=snapshot.step,
         )
-        if self._coordinator is not None and self._coordinator.spec is not None:
+        if self._coordinator is not None and (job := self._coordinator.present_spec) is not None:
             meta.keep_ms = int(self._coordinator.job.limits.pin * 1000)
-            meta.job.CopyFrom(self._coordinator.spec)
+            meta.job.CopyFrom(job)
         return meta

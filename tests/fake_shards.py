@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class FakeStream:
         self._on_end = on_end
         self._failure: PsError | None = None
         self._ended = False
+        self._ahead: list[Scripted | None] = []
+        self._reading_ahead = False
 
     def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
         self.sent.append(wire.PushPullRequest(attach=wire.Attach(id=identity, job=job)))
@@ -50,8 +52,26 @@ class FakeStream:
             raise self._failure or PeerLost("closed")
         self.sent.append(detach_chunk(wire.PushPullRequest, message)[0])
 
+    def say(self, step: Scripted) -> None:
+        """Lets the shard send something more."""
+        self._script.put(step)
+
+    def read_ahead(self) -> None:
+        self._reading_ahead = True
+
+    def peek(self) -> wire.Answer | None:
+        """What is next in the script is there at once."""
+        if self._reading_ahead and not self._ahead:
+            try:
+                self._ahead.append(self._script.get_nowait())
+            except Empty:
+                return None
+        step = self._ahead[0] if self._ahead else None
+        return step[0] if isinstance(step, tuple) else None
+
     def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
-        step = self._script.get()
+        self._reading_ahead = False
+        step = self._ahead.pop() if self._ahead else self._script.get()
         if step is None:
             raise PeerLost("closed")
         if isinstance(step, PsError):
@@ -97,7 +117,9 @@ def _name(message: wire.PushPullRequest) -> str:
     if message.HasField("attach"):
         return "attach job" if message.attach.HasField("job") else "attach"
     if message.HasField("ask"):
-        return f"ask {message.ask.sequence}"
+        return f"ask {message.ask.sequence}{' out of data' if message.ask.out_of_data else ''}"
+    if not message.HasField("header"):
+        return "end" if message.end else "more"
     kind = {1: "push", 2: "values"}[message.header.kind]
     return f"{kind} {message.header.sequence}"
 
@@ -109,6 +131,10 @@ class FakeLead:
 
     def __init__(self) -> None:
         self.response: wire.HeartbeatResponse | PsError = wire.HeartbeatResponse()
+        self.reports: list[wire.ReportRequest] = []
+
+    def report(self, request: wire.ReportRequest) -> None:
+        self.reports.append(request)
 
     def heartbeat(self, request: wire.HeartbeatRequest, timeout: float) -> wire.HeartbeatResponse:
         if isinstance(self.response, PsError):
@@ -122,13 +148,15 @@ def session(
     opener: bool = False,
     lease: float = 60.0,
     job: job_pb2.JobSpec | None = None,
+    chunk_bytes: int = 1 << 20,
+    specs: Sequence[ParameterSpec] = SPECS,
     **more: Any,
 ) -> TrainingSession:
     job = job or job_pb2.JobSpec(model="m")
-    membership = Membership(identity=IDENTITY, job=job, opener=opener, lease=lease, chunk_bytes=1 << 20, **more)
+    membership = Membership(identity=IDENTITY, job=job, opener=opener, lease=lease, chunk_bytes=chunk_bytes, **more)
     return TrainingSession(
         membership=membership,
-        parameters=Parameters(SPECS, place(SPECS, len(shards))),
+        parameters=Parameters(specs, place(specs, len(shards))),
         shards=shards,
         lead=lead or FakeLead(),
         reconnect_timeout=2.0,
@@ -136,15 +164,21 @@ def session(
 
 
 def answer(
-    position: int, sequence: int = 0, batch: int | None = None, *, fill: float = 0.0, repeated: bool = False
+    position: int,
+    sequence: int = 0,
+    batch: int | None = None,
+    *,
+    fill: float = 0.0,
+    repeated: bool = False,
+    outcome: wire.Outcome = wire.OUTCOME_APPLIED,
 ) -> Scripted:
-    result = wire.PushResult(sequence=sequence, outcome=wire.OUTCOME_APPLIED, repeated=repeated) if sequence else None
+    result = wire.PushResult(sequence=sequence, outcome=outcome, repeated=repeated) if sequence else None
     release = None if batch is None else wire.Release(batch=batch)
     return wire.Answer(position=position, global_step=position, result=result, release=release), fill
 
 
 def done(position: int, sequence: int, exit_code: int = 0) -> Scripted:
-    result = wire.PushResult(sequence=sequence, outcome=wire.OUTCOME_APPLIED)
+    result = wire.PushResult(sequence=sequence, outcome=wire.OUTCOME_APPLIED) if sequence else None
     end = wire.Done(exit_code=exit_code, reason="")
     return wire.Answer(position=position, global_step=position, result=result, done=end), 0.0
 

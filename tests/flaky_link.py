@@ -5,13 +5,16 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 
 class FlakyLink:
-    """Forwards connections to a server and cuts them when told, at once or after a number of bytes.
+    """Forwards connections to a server; cuts them when told, at once or after a number of bytes, or holds them up.
 
-    One thread does everything; `_lock` guards the limits that tests set.
+    One thread does everything; `_lock` guards the limits that tests set. Of what the ends write after `cut` or `hold`
+    has returned nothing arrives.
 
     Attributes:
         address: where clients connect, host:port.
@@ -28,6 +31,8 @@ class FlakyLink:
         self._downstream: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._limits: dict[bool, int | None] = {True: None, False: None}
+        self._held = {True: False, False: False}
+        self._kept: list[tuple[socket.socket, bytes]] = []
         self._cut = self._closing = False
         self.cuts = 0
         self._thread = threading.Thread(target=self._run, name="flaky-link", daemon=True)
@@ -57,6 +62,16 @@ class FlakyLink:
         with self._lock:
             self._limits[to_client] = nbytes
 
+    def hold(self, *, to_client: bool | None = None) -> None:
+        """Keeps what goes one way, or both; new connections are held as well, and none is cut."""
+        for direction in (True, False) if to_client is None else (to_client,):
+            self._held[direction] = True
+
+    def release(self) -> None:
+        """Lets everything pass again: first what was kept, in order."""
+        self._held = {True: False, False: False}
+        self._wake.send(b"x")
+
     def _run(self) -> None:
         while not self._closing:
             for key, _ in self._selector.select():
@@ -69,6 +84,7 @@ class FlakyLink:
             self._accept()
         elif ready is self._woken:
             self._woken.recv(100)
+            self._let_pass()
         elif ready in self._peers:
             self._forward(ready)
         if self._cut:
@@ -90,19 +106,40 @@ class FlakyLink:
         to_client = source in self._downstream
         try:
             data = source.recv(1 << 16)
-            with self._lock:
-                limit = self._limits[to_client]
-                if limit is not None and data:
-                    self._cut = len(data) >= limit
-                    self._limits[to_client] = None if self._cut else limit - len(data)
-                    data = data[:limit]
-            self._peers[source].sendall(data)
+            if self._cut:
+                return
+            if data and self._held[to_client]:
+                self._kept.append((source, data))
+                return
+            self._let_pass()
+            self._peers[source].sendall(self._limited(data, to_client))
         except OSError:
             data = b""
         if not data:
             self._drop(source)
 
+    def _limited(self, data: bytes, to_client: bool) -> bytes:
+        """What may pass of it before the connections are cut."""
+        with self._lock:
+            limit = self._limits[to_client]
+            if limit is None or not data:
+                return data
+            self._cut = len(data) >= limit
+            self._limits[to_client] = None if self._cut else limit - len(data)
+            return data[:limit]
+
+    def _let_pass(self) -> None:
+        """Forwards what was kept of ways that are open again."""
+        kept, self._kept = self._kept, []
+        for source, data in kept:
+            if self._held[source in self._downstream]:
+                self._kept.append((source, data))
+            elif source in self._peers:
+                with suppress(OSError):  # the end itself tells that it is gone
+                    self._peers[source].sendall(data)
+
     def _drop(self, one: socket.socket) -> None:
+        self._kept = [(source, data) for source, data in self._kept if source is not one]
         for end in (one, self._peers.pop(one)):
             self._peers.pop(end, None)
             self._downstream.discard(end)
@@ -111,6 +148,27 @@ class FlakyLink:
 
     def _drop_all(self) -> None:
         self._cut = False
+        self._kept = []
         self.cuts += 1
         while self._peers:
             self._drop(next(iter(self._peers)))
+
+
+@contextmanager
+def links_to(addresses: str) -> Iterator[list[FlakyLink]]:
+    """A link before each server of a list "host:port,host:port"."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(FlakyLink(address)) for address in addresses.split(",")]
+
+
+@contextmanager
+def links_between_shards() -> Iterator[tuple[Callable[[str], str], list[FlakyLink]]]:
+    """What `LocalCluster` takes as `lead_seen_as`, and the links that it makes: one for each follower."""
+    links: list[FlakyLink] = []
+    with ExitStack() as stack:
+
+        def through_link(address: str) -> str:
+            links.append(stack.enter_context(FlakyLink(address)))
+            return links[-1].address
+
+        yield through_link, links

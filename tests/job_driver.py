@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.joining import JoinReply, JoinRequest
 from grpc_ps.psserver.lead.limits import Limits
@@ -55,17 +56,33 @@ class Driver:
             self.job.ask(member.worker, member.incarnation, member.sequence, self.now)
         return members
 
-    def push(self, member: Member, *, shards: range | None = None, non_finite: str = "", **changes: Any) -> Push:
-        sequence = member.sequence + 1
-        push = Push(
-            id=PushId(member.worker, member.incarnation, sequence),
+    def header(self, member: Member, **changes: Any) -> Push:
+        return Push(
+            id=PushId(member.worker, member.incarnation, member.sequence + 1),
             base_step=changes.get("base_step", member.base_steps[-1] if member.base_steps else 0),
             batch=changes.get("batch", member.batch or 0),
             examples=changes.get("examples", 1),
             values=changes.get("values", False),
         )
+
+    def begin(self, member: Member) -> Push:
+        """The header of the member's next push arrives at the lead."""
+        push = self.header(member)
+        self.job.begun(push, self.now)
+        return push
+
+    def push(
+        self,
+        member: Member,
+        *,
+        shards: range | None = None,
+        non_finite: str = "",
+        squares: Squares = (),
+        **changes: Any,
+    ) -> Push:
+        push = self.header(member, **changes)
         for shard in shards or range(self.job.shards.count):
-            self.job.whole(shard, push, non_finite, self.now)
+            self.job.whole(shard, push, non_finite, self.now, squares)
         return push
 
     def news(self) -> list[Entry]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from grpc_ps.client import PSClient, Reply
+from grpc_ps.client import PSClient, Reply, TrainingSession
 from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.errors import Fenced, PeerLost, PeerUnreachable
 
 DEADLINE = 60.0
 
@@ -21,14 +24,29 @@ Gradient = Callable[[int, int, Mapping[str, np.ndarray]], tuple[Mapping[str, np.
 
 @dataclass
 class Outcome:
-    """What became of one light worker."""
+    """What became of one light worker.
 
-    worker: int
+    Attributes:
+        lives: how often it joined; `worker` and `first_step` are of the last life.
+        sent: pushes that it made; `outcomes` counts their outcomes, `order` has them one by one.
+        repeated: answers that were given before.
+    """
+
+    worker: int = -1
+    lives: int = 0
+    sent: int = 0
+    repeated: int = 0
+    order: list[str] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     global_step: int = 0
     first_step: int | None = None
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     last: Reply | None = None
+
+    def begin(self, session: TrainingSession) -> None:
+        """Notes that another life begins."""
+        self.worker = session.worker
+        self.lives += 1
 
 
 def scalar(name: str = "w") -> ParameterSpec:
@@ -44,6 +62,10 @@ def constant(value: float, examples: int = 1) -> Gradient:
     return gradient
 
 
+class Crash(Exception):
+    """Raised by a gradient function: the worker is gone from then on, without a word to anybody."""
+
+
 def run_worker(
     addresses: str,
     parameters: Sequence[ParameterSpec],
@@ -52,51 +74,90 @@ def run_worker(
     initial: Mapping[str, np.ndarray] | None = None,
     pushes: int | None = None,
     timeout: float = 20.0,
+    rejoin: bool = False,
     **join: Any,
 ) -> Outcome:
-    """Joins, opens if it is the first, and pushes until the job is done (or `pushes` were made), then leaves."""
+    """Joins, opens if it is the first, and pushes until the job is done (or `pushes` were made), then leaves.
+
+    With `rejoin` a worker whose lease has ended joins again, as a real one does.
+    """
     initial = initial or {spec.name: np.zeros(spec.shape, spec.dtype) for spec in parameters}
+    outcome = Outcome()
     with PSClient(addresses, timeout=timeout) as client:
-        session = client.join("test", parameters, **join)
-        outcome = Outcome(session.worker)
-        if session.opener:
-            session.open(initial)
-        reply = session.begin()
-        outcome.first_step = reply.global_step
-        while not reply.done and (pushes is None or outcome.outcomes.total() < pushes):
-            assert reply.batch is not None
-            gradients, examples = gradient(session.worker, reply.batch, session.parameters)
-            reply = client.push(gradients, examples)
-            outcome.outcomes[str(reply.outcome)] += 1
-        outcome.global_step, outcome.last = reply.global_step, reply
-        # The answer that ends a job has no parameters: what the model has become is read, before leaving.
-        values = client.pull().values if reply.done else session.parameters
-        outcome.parameters = {name: array.copy() for name, array in values.items()}
-        return outcome
+        while True:
+            session = client.join("test", parameters, **join)
+            outcome.begin(session)
+            try:
+                if session.opener:
+                    session.open(initial)
+                _push_on(client, session, gradient, outcome, pushes)
+            except Crash:
+                abandon(session)
+            except Fenced:
+                if not rejoin:
+                    raise
+                continue
+            return outcome
+
+
+def _push_on(
+    client: PSClient, session: TrainingSession, gradient: Gradient, outcome: Outcome, pushes: int | None
+) -> None:
+    reply = session.begin()
+    outcome.first_step = reply.global_step
+    while not reply.done and (pushes is None or outcome.outcomes.total() < pushes):
+        assert reply.batch is not None
+        gradients, examples = gradient(session.worker, reply.batch, session.parameters)
+        outcome.sent += 1
+        reply = client.push(gradients, examples)
+        outcome.outcomes[str(reply.outcome)] += 1
+        outcome.order.append(str(reply.outcome))
+        outcome.repeated += reply.repeated
+    outcome.global_step, outcome.last = reply.global_step, reply
+    # The answer that ends a job has no parameters: what the model has become is read, before leaving.
+    values = _read(client) if reply.done else session.parameters
+    outcome.parameters = {name: array.copy() for name, array in values.items()}
+
+
+def _read(client: PSClient) -> Mapping[str, np.ndarray]:
+    """The model, read again where a test has just cut the link."""
+    for _ in range(5):
+        try:
+            return client.pull().values
+        except (PeerLost, PeerUnreachable) as error:
+            last = error
+    raise last
+
+
+def abandon(session: TrainingSession) -> None:
+    """Ends a session as a killed process would: no heartbeat any more, links cut, and nobody is told."""
+    session._on_leave = lambda: None
+    session.leave()
 
 
 def run_workers(count: int, work: Callable[[int], Outcome]) -> list[Outcome]:
-    """Runs `work(i)` in a thread each; raises what one of them raised."""
-    results: list[Outcome | BaseException | None] = [None] * count
+    """Runs `work(i)` in a thread each; raises what one of them raised, without waiting for the others."""
+    ended: SimpleQueue[tuple[int, Outcome | BaseException]] = SimpleQueue()
 
     def run(number: int) -> None:
         try:
-            results[number] = work(number)
+            ended.put((number, work(number)))
         except BaseException as error:
-            results[number] = error
+            ended.put((number, error))
 
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    outcomes = []
-    for result in results:
+    for number in range(count):
+        threading.Thread(target=run, args=(number,), daemon=True).start()
+    outcomes = {}
+    deadline = time.monotonic() + DEADLINE
+    while len(outcomes) < count:
+        try:
+            number, result = ended.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            raise AssertionError(f"worker {set(range(count)) - outcomes.keys()} did not end") from None
         if isinstance(result, BaseException):
             raise result
-        assert result is not None, "a worker did not end"
-        outcomes.append(result)
-    return outcomes
+        outcomes[number] = result
+    return [outcomes[number] for number in range(count)]
 
 
 def final_values(addresses: str) -> tuple[int, dict[str, np.ndarray]]:

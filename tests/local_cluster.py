@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
+
+from history import History
 
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
@@ -24,6 +27,7 @@ class LocalCluster:
     Attributes:
         servers: the shards; their state may be looked at, with `call` for what must run on the loop.
         ended: for each shard the future of its `run`.
+        history: what the shards carried out.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class LocalCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-cluster", daemon=True)
         self.servers: list[ShardServer] = []
         self.ended: list[asyncio.Future[None]] = []
+        self.history = History()
 
     @property
     def addresses(self) -> str:
@@ -53,6 +58,21 @@ class LocalCluster:
     def call(self, work: Coroutine[Any, Any, T], seconds: float = DEADLINE) -> T:
         """Runs a coroutine on the cluster's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def staged_bytes(self) -> list[int]:
+        """Memory that each shard holds for pushes."""
+
+        async def count() -> list[int]:
+            return [server._replay.staging.bytes() for server in self.servers]
+
+        return self.call(count())
+
+    def wait_staged(self, expected: list[int], seconds: float = 10.0) -> None:
+        """Waits until the shards hold that much memory for pushes: a stream's end is noticed a moment later."""
+        deadline = time.monotonic() + seconds
+        while (staged := self.staged_bytes()) != expected:
+            assert time.monotonic() < deadline, f"staged bytes are {staged}, not {expected}"
+            time.sleep(0.01)
 
     def __enter__(self) -> LocalCluster:
         self._thread.start()
@@ -71,6 +91,7 @@ class LocalCluster:
                 **self._config,
             )
         )
+        self.history.watch(server)
         await server.start()
         self.servers.append(server)
         self.ended.append(asyncio.ensure_future(server.run()))

@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from grpc_ps.client.shared.flags import (
-    MAX_U32,
-    Command,
-    OneOf,
-    Whole,
-    check_job_flags,
-    connect_timeout_option,
-    job_options,
-    stated_flags,
-    threads_option,
-)
+from grpc_ps.client.shared.flags import MAX_U32, Command, Whole, connect_timeout_option, did_you_mean
+from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
 from grpc_ps.client.shared.process import prepare_process
-from grpc_ps.models.datasets import CHOICES
 from grpc_ps.worker.config import Value, WorkerConfig
+from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
 from grpc_ps.worker.interrupt import Interrupt
+from grpc_ps.worker.subcommands import SUBCOMMANDS
 
 # Nothing here may import gRPC, and so no module of errors, when this one is loaded: `main` prepares the process first.
-
-
-def parse_value(text: str) -> Value:
-    """The value of a --model-arg: a whole number, a number or a text, whichever it reads as first."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _parse_arguments(texts: tuple[str, ...]) -> dict[str, Value]:
-    arguments: dict[str, Value] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier():
-            raise click.UsageError(f"--model-arg {text}: must be NAME=VALUE")
-        if key in arguments:
-            raise click.UsageError(f"--model-arg {text}: {key} is given twice")
-        arguments[key] = parse_value(value)
-    return arguments
 
 
 def _check_index(index: int | None, stated: Mapping[str, Value]) -> None:
@@ -64,9 +36,11 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
 
     Raises:
         click.UsageError, UsageError: one line that names the flag and the value.
+        DataError: the file of first values cannot be read.
     """
     from grpc_ps.client import parse_addresses
     from grpc_ps.worker.device import parse_device
+    from grpc_ps.worker.initial import open_initial
     from grpc_ps.worker.loading import check_model
 
     check_job_flags(flags)
@@ -74,62 +48,55 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     _check_index(flags["index"], stated)
     if flags["ps"] is None and not flags["check"]:
         raise click.UsageError("--ps: must be given: HOST:PORT,..., the lead shard first")
-    arguments = _parse_arguments(flags["model_arg"])
+    addresses = parse_addresses(flags["ps"]) if flags["ps"] is not None else ()
+    arguments = parse_arguments(flags["model_arg"])
     check_model(flags["model"], arguments)
-    _check_data(flags["model"], flags["data"], flags["data_dir"])
+    check_data(flags["model"], flags["data"], flags["data_dir"])
+    device = parse_device(flags["device"]) if flags["device"] is not None else None
     return WorkerConfig(
-        addresses=parse_addresses(flags["ps"]) if flags["ps"] is not None else (),
+        addresses=addresses,
         model=flags["model"],
         arguments=arguments,
         stated=stated,
         data=flags["data"],
         data_dir=flags["data_dir"],
         index=flags["index"],
-        eval_every=flags["eval_every"] or 0,
-        device=parse_device(flags["device"]) if flags["device"] is not None else None,
-        threads=flags["threads"],
+        initial=open_initial(flags["init_from"]) if flags["init_from"] is not None else None,
+        device=device,
         connect_timeout=flags["connect_timeout"],
         json=flags["json"],
     )
 
 
-def _check_data(model: str, name: str | None, directory: Path | None) -> None:
-    from grpc_ps import models
-    from grpc_ps.models.datasets import choose
-
-    default = models.MODELS[model].data if model in models.MODELS else CHOICES[0]
-    try:
-        choose(default, name=name, directory=directory)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+_EPILOG = (
+    "Two other forms have flags of their own: `worker placement` prints a model's parameters, and `worker evaluate` the"
+    " metrics of what a cluster has learnt."
+)
 
 
-@click.command(cls=Command, context_settings={"max_content_width": 120})
+@click.command(cls=Command, context_settings={"max_content_width": 120}, epilog=_EPILOG)
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
-@click.option(
-    "--model", required=True, help="A model's name (linear, mnist), file.py:attribute or package.module:attribute."
-)
-@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the model; may be repeated.")
-@click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Folder with MNIST's files, or with a folder mnist of them."
-)
-@click.option("--data", type=OneOf(*CHOICES), help="Data that needs no files; digits if there is no --data-dir.")
+@model_options
+@data_options
 @job_options()
 @click.option("--index", type=Whole(0, MAX_U32), help="This worker's index; any that is free if not given.")
-@click.option("--eval-every", type=Whole(1), help="Evaluate on the test set every so many global steps.")
-@click.option("--device", metavar="cpu:N|gpu:N", help="Where the model is placed; nothing of it runs elsewhere.")
-@threads_option("one a core")
-@connect_timeout_option("servers that are not there yet")
 @click.option(
-    "--check", is_flag=True, help="Check flags, the names of our models and data files, and exit; needs no --ps."
+    "--init-from",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
 )
+@connect_timeout_option("servers that are not there yet")
+@click.option("--check", is_flag=True, help="Check flags, model and data files, and exit; needs no --ps.")
 @click.option("--json", is_flag=True, help="Print a summary as one line of JSON on stdout, the rest on stderr.")
 @click.pass_obj
 def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     """Trains a model: takes parameters from the shards, computes gradients, and sends them back."""
     config = build_config(flags)
     if flags["check"]:
-        check_data(config)
+        from grpc_ps.worker.check import check
+
+        check(config)
         return 0
 
     from grpc_ps.client.shared.logs import setup_logging
@@ -141,42 +108,65 @@ def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     factory = model_factory(config.model, config.arguments)
 
     from grpc_ps.worker.run import Worker
+    from grpc_ps.worker.settings import OtherThreads
 
     on_session = interrupt.watch if interrupt is not None else lambda session: None
-    summary = Worker(config, factory, _printer(config), on_session=on_session).run()
+    try:
+        summary = Worker(config, factory, _printer(config), on_session=on_session).run()
+    except OtherThreads as other:
+        start_again(config, other.threads)
     if config.json:
         click.echo(summary)
     return 0
 
 
-def check_data(config: WorkerConfig) -> None:
-    """Loads the data of one of our models whole, without TensorFlow. A user's model is not imported.
+def start_again(
+    config: WorkerConfig, threads: int, *, execute: Callable[[str, list[str]], NoReturn] = os.execv
+) -> NoReturn:
+    """Becomes the same program with the job's number of threads; the process and its output stay.
+
+    It then states that number, so a job that has another one by then refuses it: this cannot go round in circles.
 
     Raises:
-        DataError: a file is missing or not what it should be.
+        UsageError: the user wants another number, or it was started with one before.
     """
-    from grpc_ps import models
-    from grpc_ps.client.shared.errors import DataError
-    from grpc_ps.models.datasets import open_data
+    from grpc_ps.client.shared.errors import UsageError
+    from grpc_ps.client.shared.logs import event
 
-    if config.model in models.MODELS and config.data_dir is not None:
-        try:
-            open_data(models.MODELS[config.model].data, directory=config.data_dir)
-        except models.DataFileError as error:
-            raise DataError(str(error)) from None
+    if config.threads is not None:
+        raise UsageError(f"--threads {config.threads}: the job has {threads}")
+    event(logging.getLogger("grpc_ps.worker"), "starting_again", threads=threads, because="the job has that many")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    execute(sys.executable, [sys.executable, *sys.orig_argv[1:], "--threads", str(threads)])
 
 
-def _printer(config: WorkerConfig) -> Any:
+def _printer(config: WorkerConfig) -> Callable[[str], None]:
     stream = sys.stderr if config.json else sys.stdout
     return lambda line: print(line, file=stream, flush=True)
+
+
+def choose(arguments: list[str]) -> tuple[click.Command, str, list[str]]:
+    """The command that is meant, its name for people, and what is left of its arguments.
+
+    Raises:
+        click.UsageError: the first word is no subcommand.
+    """
+    word = arguments[0] if arguments else "-"
+    if word in SUBCOMMANDS:
+        return SUBCOMMANDS[word], f"worker {word}", arguments[1:]
+    if not word.startswith("-"):
+        raise click.UsageError(f"unknown command {word}{did_you_mean(word, list(SUBCOMMANDS))}")
+    return worker, "worker", arguments
 
 
 def run(interrupt: Interrupt) -> int:
     """Runs the command; returns its exit code."""
     from grpc_ps.client.shared.errors import Ending
 
+    command, name, arguments = choose(sys.argv[1:])
     try:
-        code: int = worker.main(prog_name="worker", standalone_mode=False, obj=interrupt)
+        code: int = command.main(arguments, prog_name=name, standalone_mode=False, obj=interrupt)
     except Ending:
         if not interrupt.number:
             raise

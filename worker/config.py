@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:  # It needs modules that import gRPC, which the process has to be prepared for.
+    from grpc_ps.worker.initial import InitialFile
 
 Value: TypeAlias = int | float | str
 """A value of --model-arg, or of a setting of the job."""
@@ -25,12 +28,16 @@ class WorkerConfig:
     data: str | None = None
     data_dir: Path | None = None
     index: int | None = None
-    eval_every: int = 0
-    """Global steps from one evaluation to the next; zero evaluates at the end only."""
+    initial: InitialFile | None = None
+    """Where the first values come from, if not from the job's seed."""
     device: str | None = None
     """As "cpu:0"; None leaves it to TensorFlow."""
-    threads: int | None = None
-    """Threads within and between TensorFlow's operations; None means one a core."""
     connect_timeout: float = 60.0
     """Seconds for which servers may be unreachable at the start."""
     json: bool = False
+
+    @property
+    def threads(self) -> int | None:
+        """Threads within and between TensorFlow's operations; None means one a core."""
+        threads = self.stated.get("threads")
+        return None if threads is None else int(threads)

@@ -5,17 +5,15 @@ The seed and the number alone determine a batch, so it does not matter which wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from grpc_ps.models import Array, Batch, Dataset, EndlessDataset
-from grpc_ps.worker.tensors import aligned_array, share
-
-_PIXEL = np.float32(1 / 255)
+from grpc_ps.client.shared.errors import DataError
+from grpc_ps.models import Batch, Dataset, EndlessDataset
+from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.slots import Fed, Slots
 
 
 class Order:
@@ -82,85 +80,41 @@ def source(data: Dataset | EndlessDataset, *, batch_size: int, seed: int) -> Sou
     return _Indexed(data, Order(examples=data.examples, batch_size=batch_size, seed=seed))
 
 
-@dataclass(frozen=True)
-class Fed:
-    """A batch as the step takes it."""
+class Feed(Protocol):
+    """Batches as tensors; the next one can be prepared while the current one is still in use."""
 
-    number: int
-    examples: int
-    features: tf.Tensor
-    labels: tf.Tensor
+    def prepare(self, number: int | None) -> None:
+        """Makes ready the batch that is expected next; None if it is not known which one that is."""
 
-
-class _Slot:
-    """Memory for one batch, shared with tensors that are made once."""
-
-    def __init__(self, batch: Batch) -> None:
-        features, labels = batch
-        self._pixels = features.dtype == np.uint8
-        self._features = aligned_array(features.shape, np.dtype(np.float32) if self._pixels else features.dtype)
-        self._labels = aligned_array(labels.shape, labels.dtype)
-        self._whole = self._tensors(len(labels))
-
-    def _tensors(self, count: int) -> tuple[tf.Tensor, tf.Tensor] | None:
-        made = share(self._features[:count]), share(self._labels[:count])
-        return None if made[0] is None or made[1] is None else made
-
-    def holds(self, batch: Batch) -> bool:
-        """Whether the memory is large enough: a short batch may have been the first."""
-        return len(batch[1]) <= len(self._labels)
-
-    def fill(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Copies a batch in, pixels as float32 in [0, 1]."""
-        features, labels = batch
-        count = len(labels)
-        if self._pixels:
-            np.multiply(features, _PIXEL, out=self._features[:count])
-        else:
-            self._features[:count] = features
-        self._labels[:count] = labels
-        shared = self._whole if count == len(self._labels) else self._tensors(count)
-        return shared or (tf.convert_to_tensor(self._features[:count]), tf.convert_to_tensor(self._labels[:count]))
+    def take(self, number: int) -> Fed | None:
+        """The batch for this number, prepared or not; None if the worker's data is used up."""
 
 
-class Feed:
-    """Batches as tensors; the next one can be prepared while the current one is still in use.
-
-    Two slots take turns, so a batch is valid until the second one after it is prepared. Not thread-safe.
-    """
+class NumberedFeed:
+    """Batches that their numbers determine. Not thread-safe."""
 
     def __init__(self, batches: Source) -> None:
         self._source = batches
-        self._slots: list[_Slot | None] = [None, None]
-        self._turn = 0
+        self._slots = Slots()
         self._ready: Fed | None = None
 
     def prepare(self, number: int | None) -> None:
-        """Makes ready the batch that is expected next; None means that none is."""
+        """See `Feed`."""
         if number is not None:
             self._ready = self.take(number)
 
     def take(self, number: int) -> Fed:
-        """The batch of this number, prepared or not."""
+        """See `Feed`: there always is one.
+
+        Raises:
+            DataError: the data set has failed.
+        """
         ready, self._ready = self._ready, None
         if ready is not None and ready.number == number:
             return ready
         if ready is not None:
-            self._turn ^= 1  # Its slot is used again: the other one may still be in use.
-        return self._load(number)
-
-    def _load(self, number: int) -> Fed:
-        batch = self._source.batch(number)
-        self._turn ^= 1
-        slot = self._slots[self._turn]
-        if slot is None or not slot.holds(batch):
-            slot = self._slots[self._turn] = _Slot(batch)
-        features, labels = slot.fill(batch)
-        return Fed(number, len(batch[1]), features, labels)
-
-
-def as_fed(batch: Batch) -> Batch:
-    """A batch as arrays of the types that the model gets."""
-    features, labels = batch
-    scaled: Array = features * _PIXEL if features.dtype == np.uint8 else features
-    return scaled, labels
+            self._slots.put_back()
+        try:
+            return self._slots.load(number, self._source.batch(number))
+        except Exception as error:  # Whatever a user's data set raises.
+            raise DataError(f"the data failed at batch {number}: {describe_error(error)}") from error

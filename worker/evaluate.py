@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from grpc_ps.client import PSClient, PsError
 from grpc_ps.models import Array, Dataset, Model
-from grpc_ps.worker.data import as_fed
 from grpc_ps.worker.device import placed
+from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.slots import as_fed
 from grpc_ps.worker.variables import wire_name
 
 # Examples at a time.
@@ -48,7 +49,17 @@ class Evaluator:
             found = self._metrics(tf.convert_to_tensor(features), tf.convert_to_tensor(labels))
             for name, total in found.items():
                 sums[name] = sums.get(name, 0.0) + float(total)
-        return {name: total / self._data.examples for name, total in sums.items()}
+        return {name: total / self.examples for name, total in sums.items()}
+
+    @property
+    def examples(self) -> int:
+        """Number of examples that are evaluated on."""
+        return self._data.examples
+
+    def names(self) -> list[str]:
+        """The names of the metrics, which the model has to be run for, on one example."""
+        features, labels = as_fed(self._data.take(np.arange(1)))
+        return sorted(self._metrics(tf.convert_to_tensor(features), tf.convert_to_tensor(labels)))
 
     def _batches(self) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
         for start in range(0, self._data.examples, _BATCH):
@@ -60,48 +71,73 @@ class Evaluator:
             return {name: tf.reduce_sum(tf.cast(each, tf.float64)) for name, each in metrics.items()}
 
 
+Tell = Callable[[str, Mapping[str, object]], None]
+Report = Callable[[int, Mapping[str, float]], None]
+
+
 class Evaluation:
     """Evaluates the job's model every so many global steps in a thread of its own, which training never waits for.
 
-    One evaluation runs at a time; a step that comes while one runs is passed over. An error ends that evaluation,
-    is told, and does not touch training.
+    One evaluation runs at a time. When steps at which one is due have passed while it ran, the next begins at once, on
+    the newest values. An error ends that evaluation, is told, and does not touch training.
 
-    The trainer's thread calls all of this; only `now` runs in the other one as well, and there `_newest` is replaced as
-    a whole. `last`, which reads it, has waited for that thread before.
+    `maybe` may be called from any thread; the rest is the trainer's. `_lock` guards the three fields that say what is
+    due; `_newest` is replaced as a whole, and `last`, which reads it, has waited for the other thread before.
 
     Args:
         evaluate: as `Evaluator`.
         connect: makes a client to read snapshots with.
-        every: global steps; zero means never by itself.
         tell: called from any thread with what happened: "evaluated" and the global step and metrics, or
             "evaluation_failed" and the error.
     """
 
-    def __init__(
-        self,
-        evaluate: Evaluator,
-        connect: Callable[[], PSClient],
-        *,
-        every: int,
-        tell: Callable[[str, Mapping[str, object]], None],
-    ) -> None:
+    def __init__(self, evaluate: Evaluator, connect: Callable[[], PSClient], *, tell: Tell) -> None:
         self._evaluate = evaluate
         self._connect = connect
-        self._every = every
         self._tell = tell
+        self._every = 0
+        self._report: Report = lambda global_step, metrics: None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._last = 0
+        self._lock = threading.Lock()
+        self._running = False
+        self._seen = self._last = 0
         self._newest: tuple[int, dict[str, float]] = (-1, {})
+
+    def begin(self, every: int, report: Report) -> None:
+        """Takes what a session has: global steps from one evaluation to the next, zero for none, and who is told.
+
+        `report` must not raise.
+        """
+        self._every = every
+        self._report = report
 
     def maybe(self, global_step: int) -> None:
         """Starts an evaluation if one is due at this step and none runs."""
-        if not self._every or global_step // self._every <= self._last // self._every:
+        if not self._every:
             return
-        if self._thread is None or not self._thread.is_alive():
-            self._last = global_step
-            self._thread = threading.Thread(target=self.now, name="evaluation", daemon=True)
+        with self._lock:
+            self._seen = max(self._seen, global_step)
+            if self._running or not self._take_due():
+                return
+            self._running = True
+            # Within the lock: whoever waits for the end of an evaluation must find its thread.
+            self._thread = threading.Thread(target=self._run, name="evaluation", daemon=True)
             self._thread.start()
+
+    def _take_due(self) -> bool:
+        """Whether an evaluation is due, which then counts as done. With the lock."""
+        due = self._seen // self._every > self._last // self._every
+        self._last = self._seen if due else self._last
+        return due
+
+    def _run(self) -> None:
+        while True:
+            self.now()
+            with self._lock:
+                self._running = not self._closed.is_set() and self._take_due()
+                if not self._running:
+                    return
 
     def now(self) -> dict[str, float]:
         """Evaluates the newest snapshot; nothing if that fails."""
@@ -109,19 +145,27 @@ class Evaluation:
             with self._connect() as client:
                 pulled = client.pull()
             metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
+            if metrics:
+                self._newest = (pulled.global_step, metrics)
+                self._tell("evaluated", {"global_step": pulled.global_step, **metrics})
+                self._report(pulled.global_step, metrics)
         except PsError as error:
             self._tell("evaluation_failed", {"error": error})
             return {}
-        if metrics:
-            self._newest = (pulled.global_step, metrics)
-            self._tell("evaluated", {"global_step": pulled.global_step, **metrics})
+        except Exception as error:  # Whatever a user's model or data raises.
+            self._tell("evaluation_failed", {"error": describe_error(error)})
+            return {}
+        with self._lock:
+            self._last = max(self._last, pulled.global_step)
         return metrics
 
     def last(self, global_step: int, timeout: float) -> dict[str, float]:
         """The metrics of the job's last step: those of the evaluation that runs or ran, if it is of that step."""
         self.finish(timeout)
         step, metrics = self._newest
-        return metrics if step == global_step else self.now()
+        if step == global_step:
+            return metrics
+        return {} if self._running else self.now()
 
     def finish(self, timeout: float) -> None:
         """Waits for the evaluation that runs, at most `timeout` seconds."""

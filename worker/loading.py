@@ -1,21 +1,22 @@
-"""Finding the model that --model names: one of ours, or an attribute of a user's file or module."""
+"""Finding the model that --model names, one of ours or an attribute of a user's file or module, and its data."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from grpc_ps import models
-from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.errors import DataError, UsageError
 from grpc_ps.client.shared.flags import did_you_mean
-from grpc_ps.models import Model
+from grpc_ps.models import DataBundle, DataFileError, Model
+from grpc_ps.models.datasets import ChoiceError, open_data
 from grpc_ps.worker.config import Value
+from grpc_ps.worker.failures import describe_error
 
 ModelFactory: TypeAlias = Callable[[], Model]
 
@@ -77,7 +78,7 @@ def _import(name: str, where: str) -> ModuleType:
     try:
         return _import_file(Path(where)) if where.endswith(".py") else _import_module(where)
     except Exception as error:  # Whatever a user's module raises.
-        raise UsageError(f"--model {name}: cannot import {where}: {_describe(error)}") from error
+        raise UsageError(f"--model {name}: cannot import {where}: {describe_error(error)}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -108,17 +109,28 @@ def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Value]
     try:
         model: Model = factory(**arguments)
     except Exception as error:  # Whatever a user's model raises.
-        raise UsageError(f"--model {name}: cannot be made: {_describe(error)}") from error
+        raise UsageError(f"--model {name}: cannot be made: {describe_error(error)}") from error
     missing = [part for part in _PARTS if not hasattr(model, part)]
     if missing:
         raise UsageError(f"--model {name}: {type(model).__name__} lacks {', '.join(missing)} (see grpc_ps.models.spec)")
     return model
 
 
-def _describe(error: Exception) -> str:
-    """One line: the place in the user's code, and the error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
-    place = f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno}: " if theirs else ""
-    text = " ".join(str(error).split())
-    return f"{place}{type(error).__name__}: {text}"
+def load_data(model: Model, *, name: str | None, directory: Path | None) -> DataBundle:
+    """Loads and checks the model's data whole.
+
+    Raises:
+        DataError: a file is missing or not what it should be.
+        UsageError: the model does not take that data.
+    """
+    try:
+        bundle = open_data(model.data, name=name, directory=directory)
+        if not isinstance(bundle, DataBundle):
+            raise TypeError(f"expected a DataBundle, got {type(bundle).__name__}")
+        return bundle
+    except DataFileError as error:
+        raise DataError(str(error)) from error
+    except ChoiceError as error:
+        raise UsageError(str(error)) from error
+    except Exception as error:  # Whatever a user's loader raises.
+        raise DataError(f"the data of model {model.name!r} cannot be loaded: {describe_error(error)}") from error

@@ -4,69 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import partial
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
-from grpc_ps.client.shared.errors import DataError, Fenced, RolledBack, UsageError
+from grpc_ps.client.shared.errors import Fenced, RolledBack, UsageError
 from grpc_ps.client.shared.logs import event, setup_logging
-from grpc_ps.models import DataBundle, DataFileError, Dataset, EndlessDataset, Model, ModelDefaults
-from grpc_ps.models.datasets import open_data
-from grpc_ps.worker.config import Value, WorkerConfig
-from grpc_ps.worker.data import Feed, source
+from grpc_ps.models import Array, StreamDataset
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.data import Feed, NumberedFeed, source
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluation, Evaluator
-from grpc_ps.worker.loading import ModelFactory
+from grpc_ps.worker.loading import ModelFactory, load_data
 from grpc_ps.worker.progress import Progress
+from grpc_ps.worker.settings import OtherThreads, default_settings, stated_settings, target_step, until_metric
 from grpc_ps.worker.step import Step
+from grpc_ps.worker.streams import StreamFeed
 from grpc_ps.worker.trainer import Trainer
 from grpc_ps.worker.variables import parameter_specs, read_values
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 # Seconds that the job's end waits for an evaluation that runs.
 _LAST_EVALUATION = 60.0
-
-
-def load_data(model: Model, *, name: str | None, directory: Path | None) -> DataBundle:
-    """Loads and checks the model's data whole.
-
-    Raises:
-        DataError: a file is missing or not what it should be.
-        UsageError: the model does not take that data.
-    """
-    try:
-        return open_data(model.data, name=name, directory=directory)
-    except DataFileError as error:
-        raise DataError(str(error)) from error
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def stated_settings(stated: Mapping[str, Value], train: Dataset | EndlessDataset) -> dict[str, Value]:
-    """What this worker insists on: the user's flags, and its data, which has to be the same everywhere."""
-    return {**stated, "examples": train.examples, "data": train.fingerprint}
-
-
-def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> dict[str, Value]:
-    """What this worker would choose. A number of epochs that the user states replaces the model's number of steps."""
-    chosen: dict[str, Value] = {
-        "optimizer": defaults.optimizer,
-        "learning_rate": defaults.learning_rate,
-        "batch_size": defaults.batch_size,
-        **defaults.hyper,
-    }
-    return chosen if "epochs" in stated else {**chosen, "steps": defaults.steps}
-
-
-def target_step(settings: Mapping[str, Value]) -> int:
-    """The job's last global step as far as its settings tell; zero if they do not.
-
-    In a round several batches make one step.
-    """
-    steps, epochs = int(settings.get("steps", 0)), int(settings.get("epochs", 0))
-    if steps or not epochs:
-        return steps
-    batches = -(-int(settings["examples"]) // int(settings["batch_size"])) * epochs
-    return -(-batches // int(settings["workers"])) if settings["mode"] == "sync" else batches
 
 
 class Worker:
@@ -96,19 +54,30 @@ class Worker:
             self._model = factory()
         self._specs = parameter_specs(self._model.variables)
         self._data = load_data(self._model, name=config.data, directory=config.data_dir)
+        self._check_initial()
         self._progress = Progress(echo)
         self._run = 0
-        self._evaluation = self._make_evaluation(factory)
+        self._stream: StreamFeed | None = None
+        self._evaluator = self._make_evaluator(factory)
+        self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
         step = Step(self._model, device=config.device)
         self._trainer = Trainer(self._model, step, self._progress, evaluate=evaluate)
 
-    def _make_evaluation(self, factory: ModelFactory) -> Evaluation | None:
+    def _check_initial(self) -> None:
+        """Every worker that names a file checks it: who is going to send its values is not known yet."""
+        initial = self._config.initial
+        if initial is not None and (more := initial.check(self._specs)):
+            event(_LOGGER, "init_from_unused", logging.WARNING, file=initial.path, parameters=", ".join(more))
+
+    def _make_evaluator(self, factory: ModelFactory) -> Evaluator | None:
         if self._data.test is None:
             return None
         with placed(self._config.device):
-            evaluator = Evaluator(factory(), self._data.test, device=self._config.device)
-        return Evaluation(evaluator, self._connect, every=self._config.eval_every, tell=self._tell)
+            return Evaluator(factory(), self._data.test, device=self._config.device)
+
+    def _make_evaluation(self) -> Evaluation | None:
+        return None if self._evaluator is None else Evaluation(self._evaluator, self._connect, tell=self._tell)
 
     def _connect(self) -> PSClient:
         return PSClient(self._config.addresses, timeout=self._config.connect_timeout)
@@ -125,6 +94,7 @@ class Worker:
 
         Raises:
             PsError: the job cannot be joined, or ended otherwise.
+            OtherThreads: this process cannot compute as the job does; another one can.
         """
         event(_LOGGER, "data", what=self._data.description)
         try:
@@ -150,12 +120,11 @@ class Worker:
                 session.leave()
 
     def _join(self, client: PSClient) -> TrainingSession:
-        stated = self._config.stated
         session = client.join(
             self._model.name,
             self._specs,
-            stated=stated_settings(stated, self._data.train),
-            defaults=default_settings(stated, self._model.defaults),
+            stated=stated_settings(self._config, self._data.train),
+            defaults=default_settings(self._config.stated, self._model.defaults),
             index=self._config.index,
             run=self._run,
             on_wait=lambda missing: event(_LOGGER, "waiting", missing=missing),
@@ -166,19 +135,61 @@ class Worker:
         return session
 
     def _train(self, session: TrainingSession) -> None:
-        settings = session.settings
-        # A job that ended before has no settings for a newcomer; then no batch is taken either.
-        seed, batch_size = int(settings.get("seed", 0)), int(settings.get("batch_size", 1))
+        self._adopt(session)
         if session.opener:
-            self._model.initialize(seed % 2**63)  # TensorFlow's seeds are signed.
-            session.open(read_values(self._model.variables))
-        batches = source(self._data.train, batch_size=batch_size, seed=seed)
-        self._trainer.train(session, Feed(batches), target=target_step(settings))
+            session.open(self._first_values(session))
+        self._trainer.train(session, self._feed(session), target=target_step(session.settings))
+
+    def _adopt(self, session: TrainingSession) -> None:
+        """Takes what the job's settings say of this process; they are empty for a job that had ended before."""
+        settings = session.settings
+        threads = int(settings.get("threads", 0))
+        if threads and threads != self._config.threads:
+            raise OtherThreads(threads)
+        self._check_until(until_metric(settings))
+        if self._evaluation is not None:
+            self._evaluation.begin(int(settings.get("eval_every", 0)), partial(_report, session))
+            session.on_evaluator = self._evaluation.maybe
+
+    def _check_until(self, metric: str | None) -> None:
+        """A job that ends by a metric which there is not would never end."""
+        if metric is None:
+            return
+        if self._evaluator is None:
+            raise UsageError(f"--until: there is no test set to find {metric} on; choose other data, or set --steps")
+        names = self._evaluator.names()
+        if metric not in names:
+            raise UsageError(f"--until: the model has no metric {metric}; it has: {', '.join(names) or 'none'}")
+
+    def _first_values(self, session: TrainingSession) -> Mapping[str, Array]:
+        if self._config.initial is not None:
+            event(_LOGGER, "init_from", file=self._config.initial.path)
+            return self._config.initial.load(self._specs)
+        self._model.initialize(int(session.settings["seed"]) % 2**63)  # TensorFlow's seeds are signed.
+        return read_values(self._model.variables)
+
+    def _feed(self, session: TrainingSession) -> Feed:
+        train, settings = self._data.train, session.settings
+        # A job that had ended before gives no settings; then no batch is taken either.
+        seed, batch_size = int(settings.get("seed", 0)), int(settings.get("batch_size", 1))
+        if not isinstance(train, StreamDataset):
+            return NumberedFeed(source(train, batch_size=batch_size, seed=seed))
+        if self._stream is None or self._stream.share != session.worker:
+            self._stream = StreamFeed(train, batch_size=batch_size, seed=seed, share=session.worker)
+        return self._stream
 
     def _last_evaluation(self, client: PSClient, session: TrainingSession) -> dict[str, float]:
         if self._evaluation is None or not _evaluates(client, session):
             return {}
         return self._evaluation.last(self._progress.global_step, _LAST_EVALUATION)
+
+
+def _report(session: TrainingSession, global_step: int, metrics: Mapping[str, float]) -> None:
+    """Tells the lead of an evaluation. One that does not get through is not repeated: the next one may."""
+    try:
+        session.report(global_step, metrics)
+    except PsError as error:
+        event(_LOGGER, "report_failed", error=error)
 
 
 def _evaluates(client: PSClient, session: TrainingSession) -> bool:

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import Array, Model
-from grpc_ps.worker.data import Fed
 from grpc_ps.worker.device import placed
+from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.variables import wire_name
 
 

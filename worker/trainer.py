@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from grpc_ps.client import Reply, TrainingSession
 from grpc_ps.client.shared.errors import JobFailed, NonFinite
+from grpc_ps.client.shared.logs import event
 from grpc_ps.models import Array, Model
-from grpc_ps.worker.data import Fed, Feed
+from grpc_ps.worker.data import Feed
 from grpc_ps.worker.progress import Progress
+from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.variables import Variables
+
+_LOGGER = logging.getLogger("grpc_ps.worker")
 
 NON_FINITE_LIMIT = 5
 """Refused pushes in a row after which a worker gives up: its model or data is broken."""
@@ -62,6 +67,9 @@ class Trainer:
     def _one_step(self, session: TrainingSession, feed: Feed, variables: Variables, reply: Reply) -> Reply:
         assert reply.batch is not None, "a release has parameters and a batch number together"
         batch = feed.take(reply.batch)
+        if batch is None:
+            event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
+            return session.finish()
         variables.refresh()
         loss, gradients = self._step(batch)
         self._loss = loss

@@ -6,17 +6,23 @@ from collections.abc import Sequence
 
 import click
 
+from grpc_ps.client.commands.evaluate import evaluate
 from grpc_ps.client.commands.launch import launch
+from grpc_ps.client.commands.placement import placement
+from grpc_ps.client.commands.set import set_job
 from grpc_ps.client.commands.status import status
 from grpc_ps.client.commands.stop import stop
+from grpc_ps.client.commands.watch import watch
 from grpc_ps.client.shared.flags import Group
 
 
-@click.group(cls=Group, commands=[launch, status, stop], invoke_without_command=True)
+@click.group(
+    cls=Group, commands=[launch, status, watch, set_job, placement, evaluate, stop], invoke_without_command=True
+)
 @click.version_option(package_name="grpc-ps", message="grpc-ps %(version)s")
 @click.pass_context
 def psctl(ctx: click.Context) -> None:
-    """Starts, shows and stops clusters of parameter-server shards and workers."""
+    """Starts, shows, steers and stops clusters of parameter-server shards and workers."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

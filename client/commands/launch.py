@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,14 @@ import click
 
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
+from grpc_ps.client.commands.programs import program, run_worker, typed
 from grpc_ps.client.commands.view import make_view
-from grpc_ps.client.shared import flags
+from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 
-# Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "eval_every", "device", "threads")
-_JOB_FLAGS = tuple(name for name in flags.JOB_FLAGS if name != "workers")
+# Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device")
+_JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
 # Seconds for a worker to check its flags and to read its data, which may lie on a slow disk.
 _CHECK_SECONDS = 120.0
@@ -37,31 +36,38 @@ _CHECK_SECONDS = 120.0
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
 @click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
 @click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic.")
-@flags.job_options(*_JOB_FLAGS)
-@click.option("--eval-every", type=flags.Whole(1), metavar="STEPS", help="Evaluate beside training, every so often.")
+@click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
-@flags.threads_option("the cores, shared out")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Folder for logs and cluster file. Default: a new one under {cluster_file.RUNS}/.",
 )
-@click.option("--ready-timeout", type=flags.Real(above=0), default=120.0, help="Seconds for all shards to be ready.")
+@click.option(
+    "--ready-timeout",
+    type=flags.Real(above=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds for all shards to be ready.",
+)
 @click.option("--no-progress", is_flag=True, help="On a terminal too: the processes' own lines, no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on stdout, lines on stderr.")
+@job_flags.job_options(*_JOB_FLAGS)
 def launch(shards: int, workers: int, log_dir: Path | None, ready_timeout: float, **values: Any) -> None:
-    """Starts shards and workers on this machine, watches over them, and ends with them.
+    """Starts a cluster on this machine.
 
-    If one process fails, all are ended and psctl exits with that process's exit code. Ctrl-C ends all.
+    psctl watches over its shards and workers and ends with them. If one process fails, all are ended and psctl exits
+    with that process's exit code. Ctrl-C ends all. Without --threads the processes share out this machine's cores.
     """
     passed_on = _worker_flags(shards, workers, values)
-    _check(passed_on)
+    # Nothing starts when a worker finds its flags, its model or its data wrong.
+    run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
     folder = _prepare(log_dir)
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
-        shard_command=[_program("psserver"), "--host", "127.0.0.1"],
-        worker_command=[_program("worker"), *passed_on],
+        shard_command=[program("psserver"), "--host", "127.0.0.1"],
+        worker_command=[program("worker"), *passed_on],
         log_dir=folder,
         ready_timeout=ready_timeout,
     )
@@ -84,38 +90,11 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
         stated["workers"] = workers
     elif stated["backup"]:
         raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")
-    flags.check_job_flags({**stated, "workers": workers})
+    job_flags.check_job_flags({**stated, "workers": workers})
     if stated["threads"] is None:
         processes = shards + workers + (stated["backup"] or 0)
         stated["threads"] = max(1, _cores() // processes)
-    return [text for name, value in stated.items() for text in _as_typed(name, value)]
-
-
-def _as_typed(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [flag if value else flag.replace("--", "--no-", 1)]
-    if isinstance(value, tuple):
-        return [text for item in value for text in (flag, item)]
-    return [flag, str(value)]
-
-
-def _check(worker_flags: Sequence[str]) -> None:
-    """Lets a worker check its own flags, model and data, so that nothing starts when they are wrong.
-
-    Raises:
-        PsError: with the worker's message and exit code.
-    """
-    command = [_program("worker"), "--check", *worker_flags]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_CHECK_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise JobFailed(f"worker --check has not read model and data within {_CHECK_SECONDS:g} s") from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"worker --check ended with exit code {done.returncode}"]
-        raise JobFailed(lines[-1].removeprefix("worker: error: "), exit_code=done.returncode)
+    return typed(stated)
 
 
 def _prepare(log_dir: Path | None) -> Path:
@@ -135,19 +114,6 @@ def _prepare(log_dir: Path | None) -> Path:
     except OSError as error:
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from None
     return folder
-
-
-def _program(name: str) -> str:
-    """Returns the path of a command that was installed together with this one.
-
-    Raises:
-        UsageError: there is none.
-    """
-    beside = [str(Path(program).parent) for program in (sys.argv[0], sys.executable)]
-    found = shutil.which(name, path=os.pathsep.join([*beside, os.environ.get("PATH", "")]))
-    if found is None:
-        raise UsageError(f"the command {name} is not installed beside {sys.argv[0]}")
-    return found
 
 
 def _cores() -> int:
@@ -176,8 +142,7 @@ def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
 
 def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     whole = result.summary()
-    how = next((worker["reason"] for worker in result.workers if worker.get("reason")), "done")
-    parts = [f"{how}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
+    parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
     if whole["accuracy"] is not None:
         parts.insert(1, f"accuracy {whole['accuracy']:.2%}")
     lines = [", ".join(parts)]

@@ -12,7 +12,8 @@ Options: TypeAlias = tuple[tuple[str, int | str], ...]
 # Milliseconds: a ping is sent after so long without a message, and its answer waited for.
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 20_000
-# Milliseconds: a server cuts off who pings more often than this. Half the client's period leaves room for late timers.
+# Milliseconds: how often peers may ping. Half the client's period leaves room for late timers. Nobody is cut off for
+# more (`max_ping_strikes` 0): a link that goes on is worth more than a few pings.
 LEAST_PING_INTERVAL_MS = 10_000
 
 _KEEPALIVE: Options = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 else:  # older versions of click have no parameters here
     _IntType = _FloatType = _StrType = click.ParamType
 
-OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")
 MAX_U32 = (1 << 32) - 1
 MAX_U64 = (1 << 64) - 1
 
 
-def _refuse(param: click.Parameter | None, ctx: click.Context | None, value: object, rule: str) -> click.UsageError:
+def refusal(param: click.Parameter | None, ctx: click.Context | None, value: object, rule: str) -> click.UsageError:
+    """Describes a value that a flag does not take: the flag, the value and the rule."""
     flag = "/".join(param.opts) if param else "value"
     return click.UsageError(f"{flag} {value}: {rule}", ctx)
 
@@ -43,9 +43,9 @@ class Whole(_IntType):
         try:
             number = int(value)
         except ValueError:
-            raise _refuse(param, ctx, value, f"must be a whole number, {self._range()}") from None
+            raise refusal(param, ctx, value, f"must be a whole number, {self._range()}") from None
         if not self.minimum <= number <= self.maximum:
-            raise _refuse(param, ctx, value, f"must be {self._range()}")
+            raise refusal(param, ctx, value, f"must be {self._range()}")
         return number
 
     def _range(self) -> str:
@@ -71,7 +71,7 @@ class Real(_FloatType):
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or not self._inside(number):
-            raise _refuse(param, ctx, value, f"must be a finite number{self._range()}")
+            raise refusal(param, ctx, value, f"must be a finite number{self._range()}")
         return number
 
     def _inside(self, number: float) -> bool:
@@ -99,7 +99,7 @@ class OneOf(_StrType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Returns the word, or raises click.UsageError."""
         if value not in self.words:
-            raise _refuse(param, ctx, value, f"must be one of {', '.join(self.words)}{did_you_mean(value, self.words)}")
+            raise refusal(param, ctx, value, f"must be one of {', '.join(self.words)}{did_you_mean(value, self.words)}")
         return str(value)
 
 
@@ -107,65 +107,6 @@ def did_you_mean(typed: str, known: Sequence[str]) -> str:
     """Returns " (did you mean ...?)" with what is closest to the word typed, or nothing."""
     close = [word for word in known if word.startswith(typed)][:1] or difflib.get_close_matches(typed, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def _job_flags() -> dict[str, Decorator[Any]]:
-    """The flags that state a setting of the whole job, by the names of the settings. None means not stated."""
-    u32, u64 = Whole(1, MAX_U32), Whole(1)
-    return {
-        "mode": click.option("--mode", type=OneOf("async", "sync"), help="Updates one by one, or in rounds."),
-        "workers": click.option("--workers", type=u32, help="Sync: gradients that a round averages (N)."),
-        "backup": click.option("--backup", type=Whole(0, MAX_U32), help="Sync: workers beyond N that may be late (K)."),
-        "min_workers": click.option("--min-workers", type=u32, help="Sync: workers needed when others are lost."),
-        "max_workers": click.option("--max-workers", type=u32, help="Async: workers the job admits."),
-        "steps": click.option("--steps", type=u64, help="Global step at which the job ends."),
-        "epochs": click.option("--epochs", type=u64, help="Times that each example is used."),
-        "batch_size": click.option("--batch-size", type=u32, help="Examples in one batch."),
-        "seed": click.option("--seed", type=Whole(), help="Seed of the initial values and the order of examples."),
-        "optimizer": click.option("--optimizer", type=OneOf(*OPTIMIZERS), help="How gradients change parameters."),
-        "learning_rate": click.option(
-            "--learning-rate", "--lr", type=Real(above=0), help="Step size of the optimizer, above 0."
-        ),
-        "momentum": click.option("--momentum", type=Real(minimum=0, below=1), help="Momentum: decay of the velocity."),
-        "nesterov": click.option(
-            "--nesterov/--no-nesterov", default=None, help="Momentum: whether the look-ahead form is used."
-        ),
-    }
-
-
-JOB_FLAGS = tuple(_job_flags())
-
-
-def job_options(*names: str) -> Callable[[Decorated], Decorated]:
-    """Adds flags of `JOB_FLAGS` to a click command, all of them without names.
-
-    Each becomes a keyword argument, None if it is not given.
-    """
-
-    def add(command: Decorated) -> Decorated:
-        flags = _job_flags()
-        for name in reversed(names or JOB_FLAGS):
-            command = flags[name](command)
-        return command
-
-    return add
-
-
-def stated_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that the flags state, by name; what is None or no setting is left out."""
-    return {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
-
-
-def check_job_flags(flags: Mapping[str, Any]) -> None:
-    """Raises click.UsageError for flags that exclude each other."""
-    workers, least = flags.get("workers"), flags.get("min_workers")
-    if workers is not None and least is not None and least > workers:
-        raise click.UsageError(f"--min-workers {least}: must be 1 to {workers}, the value of --workers")
-
-
-def threads_option(default: str) -> Decorator[Any]:
-    """Adds --threads, those of a worker's TensorFlow; `default` says for people what holds without it."""
-    return click.option("--threads", type=Whole(1, 1024), help=f"Threads of a worker's TensorFlow. Default: {default}.")
 
 
 def connect_timeout_option(whom: str) -> Decorator[Any]:
@@ -179,8 +120,21 @@ def connect_timeout_option(whom: str) -> Decorator[Any]:
     )
 
 
+class Flag(click.Option):
+    """A click option that --help shows under a topic of its own; `topic` is that heading."""
+
+    def __init__(self, *args: Any, topic: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.topic = topic
+
+
 class _Strict:
-    """Refuses options that do not exist, naming what was typed."""
+    """Refuses options that do not exist, naming what was typed; --help is as wide as a terminal of 120 columns."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        settings = {"max_content_width": 120, "help_option_names": ["-h", "--help"]}
+        more["context_settings"] = {**settings, **(more.get("context_settings") or {})}
+        super().__init__(*args, **more)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         typed = list(args)
@@ -192,6 +146,17 @@ class _Strict:
 
 class Command(_Strict, click.Command):
     """A click command whose unknown options are errors with a suggestion; there are no abbreviations."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options under their topics, in the order in which these come."""
+        topics: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                topics.setdefault(param.topic if isinstance(param, Flag) else "Options", []).append(record)
+        for topic, records in topics.items():
+            with formatter.section(topic):
+                formatter.write_dl(records, col_max=34)
 
 
 class Group(_Strict, click.Group):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from grpc_ps.models.spec import DataBundle, DataLoader
 
-__all__ = ["CHOICES", "choose", "open_data"]
+__all__ = ["CHOICES", "ChoiceError", "choose", "open_data"]
 
 CHOICES = ("digits", "synthetic")
 """What a user can ask for by name. All are images of 28x28 in ten classes."""
@@ -24,18 +24,22 @@ _MODULES: Mapping[str, str] = MappingProxyType(
 )
 
 
+class ChoiceError(ValueError):
+    """The model does not take the data that is asked for. The text begins with the flag."""
+
+
 def choose(default: str, *, name: str | None, directory: Path | None) -> str:
     """The data set of a model whose default is `default`, given --data and --data-dir: a folder holds `idx` files.
 
     Raises:
-        ValueError: both are given, or the model takes neither.
+        ChoiceError: both are given, or the model takes neither.
     """
     if name is not None and directory is not None:
-        raise ValueError(f"--data {name} and --data-dir {directory} exclude each other")
+        raise ChoiceError(f"--data {name} and --data-dir {directory} exclude each other")
     chosen = name or ("idx" if directory is not None else default)
     if chosen != default and default not in CHOICES:
         flag = f"--data {name}" if name is not None else f"--data-dir {directory}"
-        raise ValueError(f"{flag}: this model has its own data ({default!r})")
+        raise ChoiceError(f"{flag}: this model has its own data ({default!r})")
     return chosen
 
 
@@ -44,11 +48,11 @@ def open_data(data: str | DataLoader, *, name: str | None = None, directory: Pat
 
     Raises:
         DataFileError: a file is missing or not what it should be.
-        ValueError: as `choose`.
+        ChoiceError: as `choose`.
     """
     if not isinstance(data, str):
         if name is not None:
-            raise ValueError(f"--data {name}: this model has its own data")
+            raise ChoiceError(f"--data {name}: this model has its own data")
         return data(directory)
     module = importlib.import_module(_MODULES[choose(data, name=name, directory=directory)])
     bundle: DataBundle = module.load(directory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
 
 
 class BatchNumbers:
@@ -35,22 +35,27 @@ class BatchNumbers:
             return self._returned[0]
         return None if self._end is not None and self._cursor >= self._end else self._cursor
 
-    def lease(self, holder: int) -> int:
-        """Leases the next number to `holder`; there must be one."""
-        number = self.next()
-        if number is None:
-            raise LookupError("no batch number is left")
-        if self._returned:
-            heapq.heappop(self._returned)
-        else:
+    def next_in(self, epoch: int) -> int | None:
+        """The lowest number of that epoch that nobody has, or None. New numbers come in order: none is left out."""
+        first = epoch * self.per_epoch
+        place = bisect_left(self._returned, first)
+        if place < len(self._returned) and self.epoch_of(self._returned[place]) == epoch:
+            return self._returned[place]
+        fresh = self._end is None or self._cursor < self._end
+        return self._cursor if fresh and self.epoch_of(self._cursor) == epoch else None
+
+    def lease(self, number: int, holder: int) -> None:
+        """Leases a number to `holder`: one that `next` or `next_in` has just named."""
+        if number == self._cursor:
             self._cursor += 1
+        else:
+            del self._returned[self._returned.index(number)]
         self._leases[number] = holder
-        return number
 
     def give_back(self, number: int) -> None:
         """Queues a leased number again: its batch was not used."""
         del self._leases[number]
-        heapq.heappush(self._returned, number)
+        insort(self._returned, number)
 
     def use_up(self, number: int) -> None:
         """Retires a leased number: its batch is in the model, or was refused for good."""

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
 from typing import TypeVar
 
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.codec import to_proto
-from grpc_ps.client.shared.errors import PsError, error_classes
+from grpc_ps.client.shared.errors import InvalidPush, LostState, PsError, error_classes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
+from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.followers import Links
+from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest
 from grpc_ps.psserver.lead.log import Dismiss, Done, Entry
 from grpc_ps.psserver.lead.membership import Member
-from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.messages import entry_message
+from grpc_ps.psserver.lead.steering import Change
+from grpc_ps.psserver.messages import entry_message, push_of
 from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
@@ -28,6 +33,8 @@ TICK = 0.1
 STOOD_STILL = 1.0
 """Seconds between two looks after which this process has not listened."""
 ENTRIES_PER_MESSAGE = 64
+BYTES_PER_MESSAGE = 1 << 20
+"""Entries of a message together; a single one may be larger."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -50,15 +57,26 @@ class Coordinator:
         self.started_at = time.monotonic()
         self._replay = replay
         self._delivered = 0
-        self._followers: dict[int, asyncio.Event] = {}
+        self._links = Links()
         self._changed = asyncio.Event()
         self._spec: job_pb2.JobSpec | None = None
         self._specified: Definition | None = None
+        self._owners: list[tuple[int, ...]] = []
 
     @property
     def spec(self) -> job_pb2.JobSpec | None:
-        """The job as messages have it, once a worker opens it."""
+        """The job as it was opened, as messages have it; None before a worker opens it."""
         return self._spec
+
+    @property
+    def present_spec(self) -> job_pb2.JobSpec | None:
+        """The job with its settings as they are now."""
+        if self._spec is None or self.job.definition is None:
+            return self._spec
+        spec = job_pb2.JobSpec()
+        spec.CopyFrom(self._spec)
+        spec.settings.CopyFrom(job_pb2.Settings(**self.job.definition.settings))  # type: ignore[arg-type]  # as above
+        return spec
 
     def act(self, decision: Callable[[float], T]) -> T:
         """Runs a decision at the present time and carries out what follows."""
@@ -79,8 +97,7 @@ class Coordinator:
             for position, entry in entries:
                 self._note(entry)
                 self._replay.deliver(position, entry)
-            for follower in self._followers.values():
-                follower.set()
+            self._links.wake()
         if self.job.finished():
             self.ended.set()
         self._changed.set()
@@ -132,22 +149,69 @@ class Coordinator:
             ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
             for it in definition.parameters.values()
         ]
+        placement = place(specs, self.job.shards.count)
         self._spec = job_pb2.JobSpec(
             model=definition.model,
             parameters=[to_proto(spec) for spec in specs],
             settings=job_pb2.Settings(**definition.settings),  # type: ignore[arg-type]  # checked when they came
-            plan_fingerprint=place(specs, self.job.shards.count).fingerprint,
+            plan_fingerprint=placement.fingerprint,
         )
+        names = sorted(definition.parameters)
+        self._owners = [
+            tuple(names.index(block.parameter) for block in blocks if block.trainable and block.floating)
+            for blocks in placement.shards
+        ]
         self._specified = definition
         self._replay.expect(self._spec)
 
-    def whole(self, shard: int, push: Push, non_finite: str) -> None:
-        """A shard holds its part of a push."""
-        self.act(lambda now: self.job.whole(shard, push, non_finite, now))
+    def begun(self, header: PushHeader) -> None:
+        """A push has begun to arrive at this shard."""
+        training = self.job.training
+        if training is not None and training.rounds.judges_steps:
+            self.act(lambda now: self.job.begun(push_of(header), now))
 
-    def ask(self, worker: int, incarnation: int, sequence: int) -> None:
-        """A worker asks what to do next."""
-        self.act(lambda now: self.job.ask(worker, incarnation, sequence, now))
+    def whole(self, shard: int, report: wire.Whole) -> None:
+        """A shard holds its part of a push.
+
+        Raises:
+            InvalidPush: the report is not what this job asks for.
+        """
+        squares = self._squares(shard, report.squares)
+        self.act(lambda now: self.job.whole(shard, push_of(report.header), report.non_finite, now, squares))
+
+    def reduced(self, shard: int, report: wire.Reduced) -> None:
+        """A shard has made a mean.
+
+        Raises:
+            InvalidPush: the report is not what this job asks for.
+        """
+        squares = self._squares(shard, report.squares)
+        self.act(lambda now: self.job.reduced(shard, report.position, squares, now))
+
+    def _squares(self, shard: int, sums: Sequence[float]) -> Squares:
+        """Says which parameter each sum belongs to."""
+        if not sums:
+            return ()
+        owners = self._owners[shard] if self._owners else ()
+        if len(sums) != len(owners):
+            raise InvalidPush(f"shard {shard} reports {len(sums)} sums of squares, it has {len(owners)} blocks")
+        return tuple(zip(owners, sums, strict=True))
+
+    def ask(self, worker: int, incarnation: int, sequence: int, *, out_of_data: bool = False) -> None:
+        """A worker asks what to do next, or says that its own data is used up."""
+        self.act(lambda now: self.job.ask(worker, incarnation, sequence, now, out_of_data=out_of_data))
+
+    def report(self, worker: int, incarnation: int, global_step: int, metrics: Mapping[str, float]) -> None:
+        """A worker has evaluated."""
+        self.act(lambda now: self.job.report(worker, incarnation, global_step, metrics, now))
+        shown = {name: f"{value:.6g}" for name, value in sorted(metrics.items())}
+        event(logger, "evaluated", worker=worker, evaluated_step=global_step, **shown)
+
+    def change(self, change: Change) -> None:
+        """Changes the job while it runs."""
+        self.act(lambda now: self.job.change(change, now))
+        stated = {name: value for name, value in asdict(change).items() if value is not None}
+        event(logger, "changed", global_step=self.job.step, position=self.job.log.position, **stated)
 
     def beat(self, worker: int, incarnation: int, local_step: int, loss: float | None) -> Member:
         """A worker lives, and tells its own count of steps and its last loss."""
@@ -165,7 +229,7 @@ class Coordinator:
 
     def unpin(self, snapshot: int) -> None:
         """A reader is done."""
-        self.job.unpin(snapshot)
+        self.job.pins.drop(snapshot)
 
     def overflow(self, parameter: str, step: int) -> None:
         """An update went wrong on some shard."""
@@ -178,20 +242,23 @@ class Coordinator:
     def connect(self, hello: wire.Hello) -> asyncio.Event:
         """A shard's link is up; the event that is returned, set when there are new entries, stands for that link."""
         self.act(lambda now: self.job.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now))
-        news = self._followers[hello.shard] = asyncio.Event()
+        news = self._links.add(hello.shard)
         event(logger, "shard_connected", shard=hello.shard, address=hello.address, position=hello.position)
         return news
 
     def disconnect(self, shard: int, boot: int, news: asyncio.Event) -> None:
-        """A shard's link broke; if it has another one by now, that goes on."""
-        if self._followers.get(shard) is not news:
-            return
-        del self._followers[shard]
-        self.act(lambda now: self.job.shards.disconnect(shard, boot, now))
+        """A shard's link broke. It may have another one by now: an old link's end may be noticed late."""
+        if self._links.remove(shard, news):
+            self.act(lambda now: self.job.shards.disconnect(shard, boot, now))
 
     def acknowledge(self, shard: int, position: int) -> None:
-        """A shard has carried out the log up to `position`."""
-        self.job.log.trim(self.job.shards.acknowledge(shard, position))
+        """A shard has taken the log up to `position`.
+
+        Before the job is open a shard may restart, and then needs all of it.
+        """
+        everywhere = self.job.shards.acknowledge(shard, position)
+        if self.job.opened:
+            self.job.log.trim(everywhere)
 
     async def entries(self, news: asyncio.Event, position: int, seconds: float) -> list[wire.Entry]:
         """Waits up to `seconds` for entries after `position`; they are few enough for one message."""
@@ -203,12 +270,26 @@ class Coordinator:
                 return []
         spec = self._spec or job_pb2.JobSpec()
         generation = self._replay.generation
-        found = []
-        for at, entry in self.job.log.after(position):
-            found.append(entry_message(at, entry, generation, spec))
-            if len(found) == ENTRIES_PER_MESSAGE:
+        found: list[wire.Entry] = []
+        size = 0
+        for at, entry in self._kept_after(position):
+            message = entry_message(at, entry, generation, spec)
+            size += message.ByteSize()
+            if found and size > BYTES_PER_MESSAGE:
                 break
+            found.append(message)
         return found
+
+    def _kept_after(self, position: int) -> list[tuple[int, Entry]]:
+        """The entries after that position.
+
+        Raises:
+            LostState: some of them are no longer kept, for the shard has acknowledged them.
+        """
+        try:
+            return list(islice(self.job.log.after(position), ENTRIES_PER_MESSAGE))
+        except LookupError as error:
+            raise LostState(str(error)) from error
 
 
 def error_of(refusal: Refusal) -> PsError:

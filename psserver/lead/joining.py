@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.settings import Settings, Signature, Value, check_agreement, check_parameters
 
 
@@ -35,12 +36,20 @@ class JoinReply:
 
 @dataclass(slots=True)
 class Definition:
-    """What the opener made the job."""
+    """What the opener made the job.
+
+    Attributes:
+        settings: as they are now; `opened` as they were at first.
+    """
 
     model: str
     settings: dict[str, Value]
     parameters: Mapping[str, Signature]
     opener: Member
+    opened: dict[str, Value] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.opened = self.settings
 
     def check(self, request: JoinRequest) -> None:
         """Refuses a newcomer with another model or other settings.
@@ -50,4 +59,27 @@ class Definition:
         """
         models = f"model: the job trains {self.model!r}, this worker {request.model!r}; "
         check_parameters(self.parameters, request.parameters, models if request.model != self.model else "")
-        check_agreement(self.settings, request.stated)
+        # A worker that comes back with its first command line is welcome, whatever was changed since.
+        changed = {name for name, value in self.settings.items() if self.opened[name] != value}
+        stated = {
+            name: value for name, value in request.stated.items() if name not in changed or value != self.opened[name]
+        }
+        check_agreement(self.settings, stated)
+
+
+def check_join(
+    request: JoinRequest, *, run: int, shards: int, definition: Definition | None, presets: Settings
+) -> None:
+    """Refuses a newcomer that the job cannot have; `definition` is None before somebody opens it.
+
+    Raises:
+        Refusal: WRONG_RUN or MISMATCH.
+    """
+    if request.run and request.run != run:
+        raise Refusal("WRONG_RUN", "that job is gone: another one runs here")
+    if request.shard_count != shards:
+        raise Refusal("MISMATCH", f"--ps lists {request.shard_count} shards, the job has {shards}")
+    if definition is None:
+        check_agreement(presets, request.stated, "shard 0")
+    else:
+        definition.check(request)

@@ -16,6 +16,10 @@ class PushId:
     sequence: int
 
 
+Weighted = tuple[tuple[PushId, float], ...]
+"""Pushes with their shares of a mean."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What became of a push; `outcome` is a name of the protocol's `Outcome` without its prefix."""
@@ -73,12 +77,23 @@ class Dismiss:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduce:
+    """Makes the weighted mean of `pushes` and reports its squares; the next `Apply` names the same pushes."""
+
+    pushes: Weighted
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
-    """Applies the weighted mean of `pushes` (in order of their batch numbers) once; `step` is the step after it."""
+    """Applies the weighted mean of `pushes` (in order of their batch numbers) once; `step` is the step after it.
+
+    `scales` multiply the gradients: none, one for all, or one a parameter in order of the names.
+    """
 
     step: int
-    pushes: tuple[tuple[PushId, float], ...]
+    pushes: Weighted
     learning_rate: float
+    scales: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +125,7 @@ class Stop:
     done: Done
 
 
-Entry = Open | Admit | Dismiss | Apply | Answer | Pin | Stop
+Entry = Open | Admit | Dismiss | Reduce | Apply | Answer | Pin | Stop
 
 
 class Log:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from grpc_ps.psserver.lead.log import Result
+from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
 
 
@@ -21,6 +22,9 @@ class Member:
         base_steps: steps of the parameters released to it with that number: more than one where a link broke.
         waiting: it wants parameters and a number.
         owed: an outcome that is not answered yet.
+        sending: a push that has begun to arrive.
+        progress: applied pushes, as the staleness bound counts them; None before it gets its first number.
+        out_of_data: its own share of the data is used up.
     """
 
     worker: int
@@ -35,9 +39,14 @@ class Member:
     base_steps: list[int] = field(default_factory=list)
     waiting: bool = False
     owed: Result | None = None
+    sending: Push | None = None
+    progress: int | None = None
+    out_of_data: bool = False
     local_step: int = 0
     loss: float | None = None
     staleness: int = 0
+    max_staleness: int = 0
+    total_staleness: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
 
     def decide(self, result: Result) -> None:
@@ -45,12 +54,16 @@ class Member:
         self.sequence = result.sequence
         self.last = self.owed = result
         self.pending = 0
+        self.sending = None
         self.batch = None
         self.base_steps = []
-        self.waiting = True
+        self.waiting = not self.out_of_data
         self.outcomes[result.outcome] += 1
         if result.outcome == "APPLIED":
+            self.progress = (self.progress or 0) + 1
             self.staleness = result.staleness
+            self.max_staleness = max(self.max_staleness, result.staleness)
+            self.total_staleness += result.staleness
 
 
 class Membership:
@@ -71,7 +84,7 @@ class Membership:
 
     def __iter__(self) -> Iterator[Member]:
         """Members in order of their indices."""
-        return iter([self._members[worker] for worker in sorted(self._members)])
+        return iter(tuple(self._members.values()))
 
     def get(self, worker: int, incarnation: int) -> Member | None:
         """The member of that life, if it is live."""
@@ -107,6 +120,7 @@ class Membership:
         self._incarnations += 1
         member = Member(worker=index, incarnation=self._incarnations, nonce=nonce, name=name, last_beat=now)
         self._members[index] = member
+        self._members = dict(sorted(self._members.items()))
         return member
 
     def _wait_for(self, holder: Member, nonce: int, now: float) -> None:

@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.schedule import schedule
+from grpc_ps.psserver.lead.until import parse_until
 
 Value = str | int | float | bool
 Settings = Mapping[str, Value]
 
 LIMITS = frozenset(("steps", "epochs"))
 
-_WORDS = (("mode", ("async", "sync")), ("optimizer", ("sgd", "momentum", "adagrad", "adam")))
+CLIPS = ("clip_value", "clip_norm", "global_clip_norm")
+
+_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "ftrl")
+_WORDS = (("mode", ("async", "sync")), ("optimizer", _OPTIMIZERS))
 _AT_LEAST_ONE = ("workers", "max_workers", "batch_size")
 _POSITIVE = ("learning_rate", "epsilon")
-_DECAYS = ("momentum", "beta_1", "beta_2")
+_DECAYS = ("momentum", "beta_1", "beta_2", "rho")
+_NOT_NEGATIVE = ("initial_accumulator", "weight_decay", "l1", "l2", *CLIPS)
 
 DEFAULTS: Settings = MappingProxyType(
     {
@@ -40,8 +46,33 @@ DEFAULTS: Settings = MappingProxyType(
         "beta_1": 0.9,
         "beta_2": 0.999,
         "epsilon": 1e-7,
+        "max_staleness": -1,
+        "schedule": "constant",
+        "warmup_steps": 0,
+        "weight_decay": 0.0,
+        "clip_value": 0.0,
+        "clip_norm": 0.0,
+        "global_clip_norm": 0.0,
+        "rho": 0.9,
+        "l1": 0.0,
+        "l2": 0.0,
+        "threads": 0,
+        "eval_every": 0,
+        "until": "",
+        "initial_values": "",
     }
 )
+
+OPTIMIZER_DEFAULTS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "adamw": {"weight_decay": 0.004},
+        "rmsprop": {"momentum": 0.0, "initial_accumulator": 0.0},
+    }
+)
+"""What holds for one optimizer in place of the default, as in Keras."""
+
+EVAL_EVERY = 100
+"""Steps between evaluations of a job that is to end by one, where nobody states them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +95,25 @@ def complete(*layers: Settings) -> dict[str, Value]:
     Raises:
         Refusal: MISMATCH, where the merged values contradict each other.
     """
-    merged = dict(DEFAULTS)
+    optimizer = next((layer["optimizer"] for layer in layers if "optimizer" in layer), DEFAULTS["optimizer"])
+    merged = {**DEFAULTS, **OPTIMIZER_DEFAULTS.get(str(optimizer), {})}
     for layer in reversed(layers):
         # Whoever says when the job ends says it whole: `epochs` is not cut short by some other layer's `steps`.
         if LIMITS & layer.keys():
             merged.update({name: DEFAULTS[name] for name in LIMITS})
         merged.update(layer)
-    _check(merged)
+    if merged["until"] and not any("eval_every" in layer for layer in layers):
+        merged["eval_every"] = EVAL_EVERY
+    check(merged)
     return merged
 
 
-def _check(settings: Settings) -> None:
+def check(settings: Settings) -> None:
+    """Refuses complete settings that are not possible.
+
+    Raises:
+        Refusal: MISMATCH, with the value and the rule.
+    """
     for name, words in _WORDS:
         _demand(settings, name, settings[name] in words, f"one of {', '.join(words)}")
     for name in _AT_LEAST_ONE:
@@ -83,14 +122,31 @@ def _check(settings: Settings) -> None:
         _demand(settings, name, 0 < float(settings[name]) < math.inf, "a finite number above 0")
     for name in _DECAYS:
         _demand(settings, name, 0 <= float(settings[name]) < 1, "from 0 and below 1")
-    _demand(
-        settings, "initial_accumulator", 0 <= float(settings["initial_accumulator"]) < math.inf, "finite, 0 or more"
-    )
+    for name in _NOT_NEGATIVE:
+        _demand(settings, name, 0 <= float(settings[name]) < math.inf, "finite, 0 or more")
+    _demand(settings, "max_staleness", int(settings["max_staleness"]) >= -1, "0 or more, or -1 for no bound")
+    _check_texts(settings)
     if settings["epochs"] and not settings["examples"]:
         raise Refusal("MISMATCH", f"epochs {settings['epochs']}: the data {settings['data']!r} is endless; set steps")
     workers, least = int(settings["workers"]), int(settings["min_workers"])
     if least > workers:
         raise Refusal("MISMATCH", f"min_workers {least} is more than workers {workers}")
+    clips = [name for name in CLIPS if settings[name]]
+    if len(clips) > 1:
+        raise Refusal("MISMATCH", f"{' and '.join(clips)}: at most one kind of clipping can be set")
+    if settings["until"] and not settings["eval_every"]:
+        raise Refusal("MISMATCH", f"until {settings['until']!r} needs eval_every, and that is 0")
+
+
+def _check_texts(settings: Settings) -> None:
+    """Refuses what the small languages of settings do not know."""
+    name = "schedule"
+    try:
+        schedule(str(settings[name]), float(settings["learning_rate"]), int(settings["warmup_steps"]))
+        name = "until"
+        parse_until(str(settings[name]))
+    except ValueError as error:
+        raise Refusal("MISMATCH", f"{name} {settings[name]!r}: {error}") from None
 
 
 def _demand(settings: Settings, name: str, holds: bool, rule: str) -> None:

@@ -2,38 +2,111 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from grpc_ps.psserver.lead.batches import BatchNumbers
-from grpc_ps.psserver.lead.log import Answer, Apply, Done, Log, Release, Result
+from grpc_ps.psserver.lead.clipping import Clipping, Squares
+from grpc_ps.psserver.lead.log import Answer, Apply, Dismiss, Done, Log, PushId, Reduce, Release, Result
 from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.rounds import rounds_for, weights
+from grpc_ps.psserver.lead.rounds import rounds_for, slowest_progress, weights
+from grpc_ps.psserver.lead.schedule import schedule
 from grpc_ps.psserver.lead.settings import Settings
+from grpc_ps.psserver.lead.steering import Change
 
 KEPT_STEPS = 3
 """Earlier releases of a lease whose steps are remembered: each needs a link that broke."""
 
 
+@dataclass(slots=True)
+class _Reducing:
+    """A round that is closed, whose mean the shards are making; `reports` by shard."""
+
+    pushes: list[Push]
+    position: int
+    reports: dict[int, Squares] = field(default_factory=dict)
+
+
 class Training:
     """Pushes, rounds and batch numbers of a job from its first step to its last.
 
-    Not guarded: used by the lead's event loop alone. `step` is the global step: updates applied to the model.
+    Not guarded: used by the lead's event loop alone.
+
+    Attributes:
+        step: the global step: updates applied to the model.
+        started: whether enough workers have joined.
+        paused: whether nobody gets work.
+        factor: what the learning rate of the schedule is multiplied with.
+
+    Args:
+        parameters: how many the job has.
     """
 
-    def __init__(self, settings: Settings, members: Membership, log: Log) -> None:
+    def __init__(self, settings: Settings, parameters: int, shard_count: int, members: Membership, log: Log) -> None:
         examples, batch_size = int(settings["examples"]), int(settings["batch_size"])
         self.step = 0
         self.started = False
+        self.paused = False
+        self.factor = 1.0
         self.rounds = rounds_for(settings)
         self._target = int(settings["steps"])
-        self._learning_rate = float(settings["learning_rate"])
-        self._least = int(settings["min_workers"]) or int(settings["workers"])
+        self._rate = schedule(
+            str(settings["schedule"]), float(settings["learning_rate"]), int(settings["warmup_steps"])
+        )
+        self._least = least_workers(settings)
         self._numbers = BatchNumbers(-(-examples // batch_size), int(settings["epochs"]))
+        self._clipping = Clipping(settings, parameters)
+        self._shard_count = shard_count
         self._members = members
         self._log = log
         self._lacking_since: float | None = None
+        self._squares: dict[PushId, Squares] = {}
+        self._reducing: _Reducing | None = None
 
-    def decide(self, member: Member, push: Push, non_finite: str) -> None:
+    @property
+    def learning_rate(self) -> float:
+        """That of the next update."""
+        return self.factor * self._rate(self.step)
+
+    @property
+    def lacking(self) -> bool:
+        """Whether the open round waits for a worker that is not there."""
+        return self._lacking_since is not None
+
+    def activity(self, member: Member) -> str:
+        """What a member does, for people."""
+        if member.out_of_data:
+            return "out of data"
+        if member.pending:
+            return "waiting for its round"
+        if member.batch is not None:
+            return "computing"
+        if not member.waiting:
+            return "starting"
+        if self.paused:
+            return "paused"
+        if self._numbers.next() is None:
+            return "idle"
+        return self.rounds.waits if self.started else "waiting for others to join"
+
+    def begin(self, member: Member, push: Push) -> bool:
+        """Notes that a push has begun to arrive.
+
+        One whose round is closed is decided without waiting for the rest: then this returns True.
+        """
+        if push.batch != member.batch or push.base_step not in member.base_steps:
+            return False
+        member.sending = push
+        self._decide_if_late(member)
+        return member.sending is None
+
+    def _decide_if_late(self, member: Member) -> None:
+        push = member.sending
+        if push is not None and not member.pending and self.rounds.is_late(push, self.step):
+            self._late(member, push)
+
+    def decide(self, member: Member, push: Push, non_finite: str, squares: Squares) -> None:
         """Takes a push that is whole everywhere: into its round, or refused.
 
         Raises:
@@ -50,45 +123,111 @@ class Training:
             self._numbers.use_up(push.batch)
             member.decide(Result(sequence, "NON_FINITE", parameter=non_finite))
         elif self.rounds.is_late(push, self.step):
-            self._numbers.give_back(push.batch)
-            member.decide(Result(sequence, "LATE", staleness=self.step - push.base_step))
+            self._late(member, push)
         else:
             member.pending = sequence
+            if self._clipping.by_norm:
+                self._squares[push.id] = squares
             self.rounds.add(push)
+
+    def _late(self, member: Member, push: Push) -> None:
+        self._numbers.give_back(push.batch)
+        member.decide(Result(push.id.sequence, "LATE", staleness=self.step - push.base_step))
 
     def proceed(self, now: float) -> Done | None:
         """Applies what is due, then gives every worker that waits what it may have; the end, if this reaches it."""
-        while pushes := self.rounds.take(self._numbers):
-            self._apply(pushes)
-            if self._target and self.step >= self._target:
-                return Done()
+        able = self._able()
+        while not self._target or self.step < self._target:
+            pushes = self.rounds.take(self._numbers, able) if self._reducing is None else []
+            if not pushes:
+                break
+            self._close(pushes)
+        else:
+            return Done()
         self.started = self.started or len(self._members) >= self.rounds.needed
-        for member in self._members:
-            self._serve(member)
-        lacking = self.started and self.rounds.lacks(self._numbers)
+        members = list(self._members)
+        with_data = [member for member in members if not member.out_of_data]
+        for member in members:
+            self._serve(member, with_data)
+        lacking = self.started and not self.paused and self.rounds.lacks(self._numbers, able)
         if not lacking:
             self._lacking_since = None
         elif self._lacking_since is None:
             self._lacking_since = now
-        return Done() if self._numbers.exhausted() else None
+        return self._end(members)
 
-    def _serve(self, member: Member) -> None:
-        if member.waiting and self.started and self.rounds.may_release(member.worker, self._numbers):
-            self.release(member, self._numbers.lease(member.incarnation))
+    def _able(self) -> int:
+        """Workers that may still have data; lost ones that the rounds need are among them, absent backup ones not."""
+        return max(self.rounds.needed, len(self._members)) - sum(member.out_of_data for member in self._members)
+
+    def _end(self, members: list[Member]) -> Done | None:
+        if self._numbers.exhausted():
+            return Done()
+        out = sum(member.out_of_data for member in members)
+        if out == len(members) >= self.rounds.needed and not any(member.pending for member in members):
+            return Done(0, "all workers are out of data")
+        return None
+
+    def _serve(self, member: Member, with_data: list[Member]) -> None:
+        number = None
+        if member.waiting and self.started and not self.paused and self._reducing is None:
+            number = self.rounds.choose(member, with_data, self._numbers)
+        if number is not None:
+            self._numbers.lease(number, member.incarnation)
+            self.release(member, number)
         elif member.owed is not None:
             self._log.append(self.answer(member))
 
-    def _apply(self, pushes: list[Push]) -> None:
+    def _close(self, pushes: list[Push]) -> None:
+        """A round has its pushes: applies their mean, or has its norm found out first."""
+        if not self._clipping.by_norm:
+            self._apply(pushes, ())
+        elif len(pushes) == 1:
+            self._apply(pushes, self._clipping.scales(self._squares[pushes[0].id]))
+        else:
+            self._log.append(Reduce(weights(pushes)))
+            self._reducing = _Reducing(pushes, self._log.position)
+
+    def reduced(self, shard: int, position: int, squares: Squares) -> None:
+        """A shard has made the mean that the entry at `position` asked for."""
+        reducing = self._reducing
+        if reducing is None or reducing.position != position:
+            return
+        reducing.reports[shard] = squares
+        if len(reducing.reports) == self._shard_count:
+            self._reducing = None
+            self._apply(reducing.pushes, self._clipping.scales(sum(reducing.reports.values(), ())))
+
+    def _apply(self, pushes: list[Push], scales: tuple[float, ...]) -> None:
+        rate = self.learning_rate
         before, self.step = self.step, self.step + 1
-        self._log.append(Apply(self.step, weights(pushes), self._learning_rate))
+        self._log.append(Apply(self.step, weights(pushes), rate, scales))
         for push in pushes:
             self._numbers.use_up(push.batch)
+            self._squares.pop(push.id, None)
             member = self._members.get(push.id.worker, push.id.incarnation)
             if member is not None:
                 member.decide(Result(push.id.sequence, "APPLIED", staleness=before - push.base_step))
+        self._tell_late()
+
+    def _tell_late(self) -> None:
+        """Decides the pushes whose round has closed: those that are whole, and those on their way."""
+        for push in self.rounds.leave_out(self.step):
+            self._squares.pop(push.id, None)
+            member = self._members.get(push.id.worker, push.id.incarnation)
+            if member is not None:
+                self._late(member, push)
+            else:
+                self._numbers.give_back(push.batch)
+                # Its worker is gone, and no answer will name it.
+                self._log.append(Dismiss(push.id.worker, push.id.incarnation, detail="its last push came too late"))
+        for member in self._members:
+            self._decide_if_late(member)
 
     def release(self, member: Member, batch: int) -> None:
         """Sends a member this position's parameters and the number that it leases."""
+        if member.progress is None:
+            member.progress = slowest_progress(list(self._members)) or 0
         member.batch = batch
         member.base_steps = [*member.base_steps[-KEPT_STEPS:], self.step]
         member.waiting = False
@@ -104,9 +243,39 @@ class Training:
         if member.batch is not None and not member.pending:
             self._numbers.give_back(member.batch)
 
+    def exhaust(self, member: Member) -> None:
+        """A member's own data is used up: it gets nothing more, and nobody waits for it."""
+        if member.out_of_data:
+            return
+        self.take_back(member)
+        member.batch, member.base_steps, member.sending = None, [], None
+        member.waiting, member.out_of_data = False, True
+
+    def adopt(self, change: Change, settings: Settings) -> None:
+        """Takes a change, which made the job's settings these; what is whole already counts by new rules."""
+        self.factor = self.factor if change.learning_rate_factor is None else change.learning_rate_factor
+        self.paused = self.paused if change.paused is None else change.paused
+        if not change.rules():
+            return
+        waiting = self.rounds.empty()
+        self.rounds = rounds_for(settings)
+        self._least = least_workers(settings)
+        self._lacking_since = None
+        for push in waiting:
+            self.rounds.add(push)
+        for member in self._members:
+            # Counts that went on without a bound would bind the fastest to the slowest for long.
+            member.progress = None if member.progress is None else 0
+        self._tell_late()
+
     def stalled(self, now: float, patience: float) -> bool:
         """Whether the round has lacked a worker for longer than `patience` and cannot close without it."""
         if self._lacking_since is None or now - self._lacking_since <= patience:
             return False
         self._lacking_since = None
         return not self.rounds.settle(self._numbers, self._least)
+
+
+def least_workers(settings: Settings) -> int:
+    """How many workers a round needs when others are lost."""
+    return int(settings["min_workers"]) or int(settings["workers"])

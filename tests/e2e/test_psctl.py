@@ -1,4 +1,4 @@
-"""psctl as a user calls it: launch, status and stop with real shards and workers."""
+"""psctl as a user calls it, with real shards and workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import DEADLINE, Command, run
@@ -51,6 +52,11 @@ def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
     assert ClusterFile.read(tmp_path).addresses == tuple(addresses.split(","))
     table = run("psctl", "status", "--ps", addresses)
     assert re.match(r"running, linear, async, global step \d+ of 1000000000\n", table.stdout)
+    refused = run("psctl", "evaluate", "--log-dir", tmp_path)
+    assert refused.returncode == 2, "linear's data has no test set"
+    assert refused.stderr.startswith("psctl: error: --model linear: ")
+    placed = run("psctl", "placement", "--log-dir", tmp_path, "--json")
+    assert [parameter["name"] for parameter in json.loads(placed.stdout)["parameters"]] == ["w", "b"]
     stopped = run("psctl", "stop", "--log-dir", tmp_path)
     assert re.fullmatch(r"stopped at global step \d+\n", stopped.stdout), stopped.stderr
     assert launched.wait() == 0, launched.text
@@ -59,6 +65,66 @@ def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
     after = run("psctl", "status", "--log-dir", tmp_path)
     assert after.returncode == 4
     assert f"the cluster of {tmp_path} has ended with exit code 0" in after.stderr
+
+
+def test_a_running_job_is_changed_and_watched(launched: Command, tmp_path: Path) -> None:
+    def change(*flags: object) -> Any:
+        done = run("psctl", "set", "--log-dir", tmp_path, "--json", *flags)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def reading() -> Any:
+        return json.loads(run("psctl", "status", "--log-dir", tmp_path, "--json").stdout)
+
+    with Command("psctl", "watch", "--log-dir", tmp_path, "--interval", 0.05) as watch:
+        watch.until(r"running, linear, async, global step \d+ of 1000000000, .*steps/s")
+        changed = change("--mode", "sync", "--workers", 2, "--learning-rate-factor", 0.5)
+        assert {name: values["new"] for name, values in changed["changed"].items()} == {
+            "mode": "sync",
+            "workers": 2,
+            "learning_rate_factor": 0.5,
+        }
+        watch.until(r"linear, sync, .*\(0\.5 of the schedule's\), N = 2, K = 0")
+        refused = run("psctl", "set", "--log-dir", tmp_path, "--workers", 5, "--backup", 1)
+        assert refused.returncode == 2
+        assert re.fullmatch(r"psctl: error: .*workers 5.*\n", refused.stderr)
+        assert reading()["settings"]["backup"] == 0, "all of a change takes place or nothing"
+        change("--pause")
+        watch.until("linear, sync, .*, paused,")
+        change("--mode", "async", "--max-staleness", 3, "--resume")
+        resumed = int(watch.until(r"linear, async, global step (\d+) .*staleness bound 3")[1])
+        watch.until(rf"global step (?!{resumed} )\d+ .*staleness bound 3")
+        with Command("psctl", "watch", "--log-dir", tmp_path, "--json") as other:
+            other.until(r'^\{.*"global_step"')
+            other.process.send_signal(signal.SIGINT)
+            assert other.wait() == 130
+        assert reading()["phase"] == "running"
+        assert run("psctl", "stop", "--log-dir", tmp_path).returncode == 0
+        assert (watch.wait(), launched.wait()) == (0, 0), watch.text
+
+
+def test_placement_of_a_model_that_does_not_run() -> None:
+    placed = run("psctl", "placement", "--model", "mnist", "--model-arg", "hidden=1000", "--shards", 4, "--json")
+    assert placed.returncode == 0, placed.stderr
+    record = json.loads(placed.stdout)
+    assert [tuple(parameter["shape"]) for parameter in record["parameters"]] == [
+        (784, 1000),
+        (1000,),
+        (1000, 10),
+        (10,),
+    ]
+    assert record["bytes"] == 4 * (784 * 1000 + 1000 + 1000 * 10 + 10)
+    assert record["largest_over_mean"] <= 1.25
+    refused = run("psctl", "placement", "--model", "mnist", "--model-arg", "hiden=1000", "--shards", 4)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("psctl: error: --model-arg hiden=1000: mnist has no such argument")
+
+
+def test_a_job_that_ends_by_a_metric_says_so(tmp_path: Path) -> None:
+    flags = ("--model", "mnist", "--until", "accuracy=0.5", "--eval-every", 20, "--log-dir", tmp_path)
+    ended = run("psctl", "launch", "--steps", 10**9, *flags)
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^.*accuracy.*: global step \d+, accuracy \d\d\.\d\d%, ", ended.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])

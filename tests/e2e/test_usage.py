@@ -48,6 +48,8 @@ def refused(command: str, *arguments: object) -> str:
 def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
     """Fault B07."""
     assert names in refused("worker", "--ps", ps, "--model", "linear")
+    assert names in refused("psserver", "--shard", "0", "--ps", ps)
+    assert names in refused("psctl", "watch", "--ps", ps)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,15 @@ def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
         ("worker", ("--steps", "-5"), ("--steps", "-5", "at least 1")),
         ("worker", ("--batch-size", "0"), ("--batch-size", "0", "at least 1")),
         ("worker", ("--lr", "nan"), ("--lr", "nan", "above 0")),
+        ("worker", ("--max-staleness", "-2"), ("--max-staleness", "-2", "none")),
+        ("worker", ("--until", "accuracy=x"), ("--until", "accuracy=x", "METRIC=NUMBER")),
+        ("worker", ("--schedule", "cosine:0"), ("--schedule", "cosine:0", "cosine:STEPS")),
+        ("psserver", ("--shard", "0", "--port", "0", "--clip-norm", "1", "--clip-value", "1"), ("--clip-norm", "one")),
+        ("psctl", ("set", "--ps", "a:1", "--workers", "0"), ("--workers", "0", "at least 1")),
+        ("psctl", ("set", "--ps", "a:1"), ("nothing to change", "--mode")),
+        ("psctl", ("watch", "--ps", "a:1", "--interval", "0"), ("--interval", "0", "above 0")),
+        ("psctl", ("placement", "--model", "mnist"), ("--shards",)),
+        ("psctl", ("launch", "--model", "linear", "--mode", "sync", "--max-staleness", "2"), ("--max-staleness 2",)),
     ],
 )
 def test_b08_a_number_out_of_range(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -80,6 +91,8 @@ def test_b08_a_number_out_of_range(command: str, arguments: tuple[str, ...], nam
         ("psserver", ("--port", "0"), ("--shard",)),
         ("worker", ("--ps", "a:1", "--model", "mnits"), ("mnits", "mnist", "linear")),
         ("psctl", ("lunch",), ("lunch", "launch")),
+        ("psctl", ("evaluate", "--ps", "a:1", "--model", "mnits"), ("mnits", "mnist", "linear")),
+        ("psctl", ("set", "--ps", "a:1", "--maxstaleness", "2"), ("--maxstaleness", "--max-staleness")),
     ],
 )
 def test_b09_a_mistyped_flag_or_name(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:

@@ -27,11 +27,17 @@ def test_b37_no_update_is_lost_under_concurrency(repetition: int) -> None:
     assert {name: float(value) for name, value in values.items()} == {"w": -1.5625, "v": -1.5625}
 
 
-def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull() -> None:
-    """Both tensors are cut into blocks that lie on two shards: a torn read would show two values."""
+@pytest.mark.parametrize(
+    ("chunk_bytes", "shapes"),
+    [(1 << 20, [(300_000,), (500, 400)]), (1024, [(3000,), (50, 40), (7,)])],
+    ids=["1-MiB-chunks", "1-KiB-chunks"],
+)
+def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull(
+    chunk_bytes: int, shapes: list[tuple[int, ...]]
+) -> None:
+    """The tensors' blocks lie on two shards, in several chunks: a torn read would show two values."""
     parameters = [
-        ParameterSpec(name="a", shape=(300_000,), dtype="float32"),
-        ParameterSpec(name="b", shape=(500, 400), dtype="float32"),
+        ParameterSpec(name=name, shape=shape, dtype="float32") for name, shape in zip("abc", shapes, strict=False)
     ]
     stop = threading.Event()
     seen: list[tuple[int, set[float]]] = []
@@ -43,7 +49,7 @@ def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull() -> None
                 ends = {float(end) for array in pulled.values.values() for end in (array.min(), array.max())}
                 seen.append((pulled.global_step, ends))
 
-    with LocalCluster(2, presets=EXACT) as cluster:
+    with LocalCluster(2, presets=EXACT, chunk_bytes=chunk_bytes) as cluster:
         run_worker(cluster.addresses, parameters, constant(1.0), pushes=0)
         readers = [threading.Thread(target=read, daemon=True) for _ in range(3)]
         for reader in readers:
@@ -57,14 +63,15 @@ def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull() -> None
         assert ends == {-step / 1024}
 
 
-def test_a_worker_computes_on_one_step_of_all_shards() -> None:
-    parameters = [ParameterSpec(name=name, shape=(70_000,), dtype="float32") for name in "abcd"]
+@pytest.mark.parametrize(("chunk_bytes", "size"), [(1 << 20, 70_000), (1024, 1000)], ids=["1-MiB", "1-KiB"])
+def test_a_worker_computes_on_one_step_of_all_shards(chunk_bytes: int, size: int) -> None:
+    parameters = [ParameterSpec(name=name, shape=(size,), dtype="float32") for name in "abcd"]
 
     def gradient(worker: int, batch: int, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         assert len({float(end) for array in values.values() for end in (array.min(), array.max())}) == 1
         return {name: np.ones_like(array) for name, array in values.items()}, 1
 
-    with LocalCluster(3, presets={**EXACT, "steps": 90}) as cluster:
+    with LocalCluster(3, presets={**EXACT, "steps": 90}, chunk_bytes=chunk_bytes) as cluster:
         done = run_workers(3, lambda _: run_worker(cluster.addresses, parameters, gradient))
     assert sum(outcome.outcomes["APPLIED"] for outcome in done) == 90
 
@@ -117,7 +124,7 @@ def test_b03_four_workers_at_once_initialise_once_and_start_equal() -> None:
         assert start.tobytes() == starts[0].tobytes()
 
 
-def test_a_shard_without_blocks_takes_part() -> None:
+def test_b13_a_shard_without_blocks_takes_part() -> None:
     """Fault B13: five shards and two scalars."""
     with LocalCluster(5, presets={**EXACT, "steps": 20}) as cluster:
         done = run_workers(2, lambda _: run_worker(cluster.addresses, [scalar("w"), scalar("b")], constant(1.0)))

@@ -105,3 +105,20 @@ def test_the_chunk_size_changes_no_value(chunk_bytes: int) -> None:
     with LocalCluster(1, presets=presets) as cluster:
         done = run_worker(cluster.addresses, [spec], gradient, initial={"w": first})
     assert done.parameters["w"].tobytes() == expected.tobytes()
+
+
+def test_b23_a_parameter_a_thousand_times_larger_than_a_message(sizes: Sizes) -> None:
+    """Fault B23, fast form: 1 MB through chunks of 1 KiB, opened, pushed and pulled."""
+    spec = ParameterSpec(name="w", shape=(512, 500), dtype="float32")
+    first = np.random.default_rng(2).normal(size=spec.shape).astype(np.float32)
+
+    def gradient(worker: int, batch: int, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        assert values["w"].tobytes() == first.tobytes()
+        return {"w": first}, 1
+
+    with LocalCluster(2, presets={"learning_rate": 0.5}, chunk_bytes=1024) as cluster:
+        run_worker(cluster.addresses, [spec], gradient, initial={"w": first}, pushes=1)
+        _, values = final_values(cluster.addresses)
+    assert values["w"].tobytes() == (first - np.float32(0.5) * first).tobytes()
+    assert sizes.messages > 4 * spec.nbytes // 1024
+    assert sizes.largest < 2048

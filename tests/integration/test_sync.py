@@ -10,6 +10,7 @@ from light_worker import Outcome, constant, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.job_flags import OPTIMIZERS
 
 TWO = {"mode": "sync", "workers": 2, "learning_rate": 0.1}
 
@@ -56,13 +57,15 @@ class Regression:
     """Least squares on fixed data, cut into batches by number: what a worker's model does, in numpy."""
 
     EXAMPLES = 101
+    # More than a chunk of 1 KiB.
+    FEATURES = 300
 
     def __init__(self, batch: int) -> None:
         rng = np.random.default_rng(5)
         self.batch = batch
         self.per_epoch = -(-self.EXAMPLES // batch)
-        self.x = rng.normal(size=(self.EXAMPLES, 30)).astype(np.float32)
-        self.y = self.x @ rng.normal(size=30).astype(np.float32)
+        self.x = (rng.normal(size=(self.EXAMPLES, self.FEATURES)) / 3).astype(np.float32)
+        self.y = self.x @ rng.normal(size=self.FEATURES).astype(np.float32)
 
     def gradient(
         self, worker: int, number: int, parameters: Mapping[str, np.ndarray]
@@ -73,8 +76,8 @@ class Regression:
         return {"w": (2 * x.T @ error / np.float32(len(x))).astype(np.float32)}, len(x)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adagrad", "adam"])
-def test_four_workers_equal_one_with_the_fourfold_batch(optimizer: str) -> None:
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_b32_four_workers_equal_one_with_the_fourfold_batch(optimizer: str) -> None:
     """Fault B32: to 1e-5 over 20 steps, with batches of 5 whose last one of 101 examples has a single example."""
     weights = [
         train(4, Regression(5), optimizer=optimizer),
@@ -83,7 +86,15 @@ def test_four_workers_equal_one_with_the_fourfold_batch(optimizer: str) -> None:
     np.testing.assert_allclose(weights[0], weights[1], atol=1e-5)
 
 
-def train(workers: int, data: Regression, *, mode: str = "sync", shards: int = 2, **presets: object) -> np.ndarray:
+def train(
+    workers: int,
+    data: Regression,
+    *,
+    mode: str = "sync",
+    shards: int = 2,
+    chunk_bytes: int = 1 << 20,
+    **presets: object,
+) -> np.ndarray:
     """Trains the regression for 20 steps; returns what all workers agree on at the end."""
     settings = {
         "mode": mode,
@@ -94,8 +105,8 @@ def train(workers: int, data: Regression, *, mode: str = "sync", shards: int = 2
         "batch_size": data.batch,
         **presets,
     }
-    spec = ParameterSpec(name="w", shape=(30,), dtype="float32")
-    with LocalCluster(shards, presets=settings) as cluster:
+    spec = ParameterSpec(name="w", shape=(data.FEATURES,), dtype="float32")
+    with LocalCluster(shards, presets=settings, chunk_bytes=chunk_bytes) as cluster:
         done = run_workers(workers, lambda _: run_worker(cluster.addresses, [spec], data.gradient))
         assert cluster.wait_ended() == [None] * shards
     for outcome in done:
@@ -104,7 +115,7 @@ def train(workers: int, data: Regression, *, mode: str = "sync", shards: int = 2
     return done[0].parameters["w"]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adagrad", "adam"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_b36_with_one_worker_sync_and_async_are_bit_identical(optimizer: str) -> None:
     """Fault B36: switching the mode needs nothing else and changes nothing."""
     sync = train(1, Regression(20), optimizer=optimizer)
@@ -112,8 +123,10 @@ def test_b36_with_one_worker_sync_and_async_are_bit_identical(optimizer: str) ->
     assert sync.tobytes() == other.tobytes()
 
 
-def test_rounds_are_bit_identical_from_run_to_run_and_over_shards() -> None:
-    runs = [train(3, Regression(7), shards=shards, optimizer="adagrad") for shards in (1, 1, 2, 3)]
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_rounds_are_bit_identical_from_run_to_run_over_shards_and_chunks(optimizer: str) -> None:
+    hows = [(1, 1 << 20), (1, 1 << 20), (2, 1024), (3, 64)]
+    runs = [train(3, Regression(7), shards=shards, chunk_bytes=size, optimizer=optimizer) for shards, size in hows]
     assert len({run.tobytes() for run in runs}) == 1
 
 
@@ -121,7 +134,7 @@ def test_b28_workers_run_out_of_data_at_different_times() -> None:
     """Fault B28: one epoch of 101 examples in batches of 10 on two workers is 6 rounds, the last of one batch."""
     data = Regression(10)
     settings = {**TWO, "epochs": 1, "examples": data.EXAMPLES, "batch_size": 10}
-    spec = ParameterSpec(name="w", shape=(30,), dtype="float32")
+    spec = ParameterSpec(name="w", shape=(data.FEATURES,), dtype="float32")
     with LocalCluster(1, presets=settings) as cluster:
         done = run_workers(2, lambda _: run_worker(cluster.addresses, [spec], data.gradient))
         assert cluster.wait_ended() == [None]

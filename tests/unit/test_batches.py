@@ -7,9 +7,16 @@ import pytest
 from grpc_ps.psserver.lead.batches import BatchNumbers
 
 
+def lease(numbers: BatchNumbers) -> int:
+    number = numbers.next()
+    assert number is not None
+    numbers.lease(number, 1)
+    return number
+
+
 def test_numbers_rise_from_zero_without_end() -> None:
     numbers = BatchNumbers(per_epoch=0, epochs=0)
-    assert [numbers.lease(1) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [lease(numbers) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert not numbers.exhausted()
     assert numbers.epoch_of(10**9) == 0
 
@@ -17,15 +24,15 @@ def test_numbers_rise_from_zero_without_end() -> None:
 def test_a_returned_number_is_handed_out_before_any_new_one() -> None:
     numbers = BatchNumbers(per_epoch=0, epochs=0)
     for _ in range(4):
-        numbers.lease(1)
+        lease(numbers)
     numbers.give_back(2)
     numbers.give_back(1)
-    assert [numbers.lease(2) for _ in range(3)] == [1, 2, 4]
+    assert [lease(numbers) for _ in range(3)] == [1, 2, 4]
 
 
 def test_epochs_end_when_nothing_is_queued_or_leased() -> None:
     numbers = BatchNumbers(per_epoch=3, epochs=2)
-    leased = [numbers.lease(1) for _ in range(6)]
+    leased = [lease(numbers) for _ in range(6)]
     assert leased == [0, 1, 2, 3, 4, 5]
     assert [numbers.epoch_of(number) for number in leased] == [0, 0, 0, 1, 1, 1]
     assert numbers.next() is None
@@ -36,17 +43,23 @@ def test_epochs_end_when_nothing_is_queued_or_leased() -> None:
     assert numbers.exhausted()
 
 
-def test_a_lease_beyond_the_end_is_an_error() -> None:
-    numbers = BatchNumbers(per_epoch=1, epochs=1)
-    numbers.lease(1)
-    with pytest.raises(LookupError, match="no batch number is left"):
-        numbers.lease(1)
+def test_an_epoch_hands_out_its_own_numbers_whatever_was_returned() -> None:
+    numbers = BatchNumbers(per_epoch=3, epochs=3)
+    for _ in range(4):
+        lease(numbers)
+    numbers.give_back(1)
+    assert (numbers.next_in(0), numbers.next_in(1), numbers.next_in(2)) == (1, 4, None)
+    numbers.lease(4, 1)
+    numbers.lease(1, 1)
+    assert (numbers.next_in(0), numbers.next_in(1)) == (None, 5)
+    lease(numbers)
+    assert (numbers.next_in(1), numbers.next_in(2)) == (None, 6)
 
 
 def test_what_an_epoch_still_has() -> None:
     numbers = BatchNumbers(per_epoch=4, epochs=2)
     for _ in range(3):
-        numbers.lease(1)
+        lease(numbers)
     assert numbers.leased_in(0) == 3
     assert numbers.queued_in(0, enough=10) == 1
     numbers.give_back(1)

@@ -6,7 +6,7 @@ import pytest
 from job_driver import Driver
 
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.lead.log import Dismiss, Stop
+from grpc_ps.psserver.lead.log import Dismiss, Done, Stop
 from grpc_ps.psserver.lead.refusal import Refusal
 
 
@@ -143,9 +143,9 @@ def test_the_end_is_told_to_everybody_before_the_log_stops() -> None:
 def test_one_live_worker_holds_the_lease_to_evaluate() -> None:
     driver = Driver()
     one, two = driver.open(2)
-    assert driver.job.evaluator == one.incarnation
+    assert driver.job.evaluation.holder == one.incarnation
     driver.job.leave(0, one.incarnation, driver.now)
-    assert driver.job.evaluator == two.incarnation
+    assert driver.job.evaluation.holder == two.incarnation
 
 
 def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
@@ -158,3 +158,13 @@ def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
     driver.now = 36.0
     driver.job.tick(driver.now)
     assert len(driver.job.members) == 0
+
+
+def test_initial_values_that_come_after_the_end_are_told_so() -> None:
+    driver = Driver()
+    opener = driver.join(1)
+    driver.job.stop(Done(0, "stopped on request"))
+    driver.push(opener, values=True)
+    assert opener.last is not None
+    assert opener.last.outcome == "DONE"
+    assert driver.answers(driver.news())[-1].done == Done(0, "stopped on request")

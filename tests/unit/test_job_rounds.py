@@ -152,7 +152,7 @@ def test_readers_are_few_and_their_pins_end() -> None:
         driver.job.pin(name, driver.now)
     with pytest.raises(Refusal, match="FULL"):
         driver.job.pin(8, driver.now)
-    driver.job.unpin(3)
+    driver.job.pins.drop(3)
     driver.job.pin(8, driver.now)
     driver.now = 31.0
     driver.job.pin(9, driver.now)
@@ -189,3 +189,15 @@ def test_an_opener_that_beats_but_sends_nothing_makes_room() -> None:
         driver.job.tick(driver.now)
     assert [entry.reason for entry in driver.news() if isinstance(entry, Dismiss)] == ["FENCED"]
     assert driver.try_join(2).state == "OPENER"
+
+
+def test_an_epoch_whose_last_numbers_are_all_retired_gives_way_to_the_next() -> None:
+    driver = Driver(mode="sync", workers=2, examples=2, batch_size=1, epochs=2)
+    one, two = driver.open(2)
+    driver.push(one, non_finite="w")
+    driver.push(two, non_finite="w")
+    assert (one.batch, two.batch) == (2, 3)
+    driver.push(one)
+    driver.push(two)
+    assert driver.job.done is not None
+    assert (driver.job.step, driver.job.done.exit_code) == (1, 0)

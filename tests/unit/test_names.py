@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_ps.client.shared.flags import OPTIMIZERS
+from grpc_ps.client.commands.evaluate import OUR_MODELS
+from grpc_ps.client.shared.job_flags import CLIPS, MODES, OPTIMIZERS
+from grpc_ps.models import MODELS, load
 from grpc_ps.protos.job_pb2 import Settings
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.rounds import rounds_for
+from grpc_ps.psserver.lead.settings import CLIPS as LEADS_CLIPS
 from grpc_ps.psserver.lead.settings import DEFAULTS, complete
 from grpc_ps.psserver.optimizers import rule_for
 
@@ -28,9 +31,19 @@ def test_the_lead_takes_the_optimizers_that_there_are() -> None:
 
 
 def test_each_mode_has_its_own_rounds() -> None:
+    assert words("mode") == list(MODES)
     classes = {type(rounds_for(complete({"mode": mode}))).__name__ for mode in words("mode")}
     assert classes == {"AsyncRounds", "SyncRounds"}
 
 
 def test_every_setting_has_a_default() -> None:
     assert set(DEFAULTS) == set(Settings.DESCRIPTOR.fields_by_name)
+
+
+def test_the_kinds_of_clipping_are_those_of_the_lead() -> None:
+    assert CLIPS == LEADS_CLIPS
+
+
+def test_psctl_knows_our_models_by_the_names_that_a_status_shows() -> None:
+    assert tuple(sorted(MODELS)) == OUR_MODELS
+    assert [load(name)().name for name in OUR_MODELS] == list(OUR_MODELS)

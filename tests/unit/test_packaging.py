@@ -56,7 +56,7 @@ def test_the_wheel_has_licence_and_commands(wheel):
     assert sorted(line.partition(" = ")[0] for line in scripts.splitlines() if " = " in line) == list(COMMANDS)
 
 
-def test_generated_code_fits_the_declared_protobuf():
+def test_b26_generated_code_fits_the_declared_protobuf():
     """B26: the code asks for no newer protobuf than the lowest that the distribution accepts."""
     requirements = importlib.metadata.requires("grpc-ps")
     assert {"protobuf<8,>=6.31.1", "grpcio>=1.74"} <= set(requirements)
@@ -67,7 +67,7 @@ def test_generated_code_fits_the_declared_protobuf():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_needs_no_tensorflow(command):
+def test_b26_help_needs_no_tensorflow(command):
     """B26: usage is answered from the declared dependencies alone, and at once, so TensorFlow is not imported."""
     code = (
         "import importlib.metadata, sys\n"

@@ -3,18 +3,21 @@
 import io
 import json
 import os
-import sys
 import threading
 from pathlib import Path
 
 import click
 import pytest
+from fake_control import status
+from fake_programs import install_programs
 
 from grpc_ps.client import cluster_file
-from grpc_ps.client.client import ClusterStatus, PSClient, ShardStatus, WorkerStatus
+from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands.group import run
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PsError, UsageError
+from grpc_ps.client.status import cluster_status
+from grpc_ps.worker.cli import worker as worker_command
 
 # Serves until as many workers as WORKERS says have come and gone.
 PSSERVER = """
@@ -53,15 +56,8 @@ def install(tmp_path, monkeypatch):
     """Installs scripts beside a psctl in a folder of their own, and makes another one the current folder."""
 
     def make(worker=WORKER, psserver=PSSERVER, workers=1):
-        programs = tmp_path / "bin"
-        programs.mkdir()
-        for name, script in (("worker", worker), ("psserver", psserver)):
-            (programs / name).write_text(f"#!{sys.executable}\n{script}")
-            (programs / name).chmod(0o755)
-        monkeypatch.setattr(sys, "argv", [str(programs / "psctl")])
+        install_programs(tmp_path, monkeypatch, worker=worker, psserver=psserver)
         monkeypatch.setenv("WORKERS", str(workers))
-        (tmp_path / "here").mkdir()
-        monkeypatch.chdir(tmp_path / "here")
 
     return make
 
@@ -101,9 +97,39 @@ def test_launch_passes_flags_on(install, capsys):
     assert run(["launch", *typed.split(), "--mode", "sync", "--workers", "2", "--backup", "1"]) == 0
     flags = worker_flags(capsys)
     passed_on = flags[: flags.index("--ps")]
-    wanted = "--mode sync --backup 1 --steps 10 --learning-rate 0.5 --no-nesterov --model mnist --model-arg hidden=5"
-    wanted += " --model-arg layers=2 --threads 7 --workers 2"
+    wanted = "--mode sync --backup 1 --threads 7 --steps 10 --no-nesterov --learning-rate 0.5 --model mnist"
+    wanted += " --model-arg hidden=5 --model-arg layers=2 --workers 2"
     assert passed_on == wanted.split()
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "--until accuracy>=0.97",
+        "--eval-every 50",
+        "--schedule piecewise:10=0.1,20=0.01",
+        "--warmup-steps 5",
+        "--max-staleness 2",
+        "--init-from weights.npz",
+        "--optimizer adamw",
+        "--weight-decay 0.01",
+        "--global-clip-norm 1.5",
+        "--device cpu:1",
+    ],
+)
+def test_launch_passes_each_flag_on_as_it_is_typed(install, capsys, typed):
+    install()
+    assert run(["launch", "--model", "linear", "--threads", "1", *typed.split()]) == 0
+    assert typed in " ".join(worker_flags(capsys))
+
+
+def test_launch_passes_on_what_a_worker_reads_again(install, capsys):
+    """A flag may have been read into another form; the worker's own flags must take that."""
+    install()
+    assert run(["launch", "--model", "linear", "--until", "loss = 1e-3", "--max-staleness", "none"]) == 0
+    flags = worker_flags(capsys)
+    context = worker_command.make_context("worker", flags)
+    assert (context.params["until"], context.params["max_staleness"]) == ("loss<=0.001", -1)
 
 
 def test_async_workers_are_not_told_their_number(install, capsys):
@@ -111,7 +137,8 @@ def test_async_workers_are_not_told_their_number(install, capsys):
     assert run(["launch", "--model", "linear"]) == 0
     flags = worker_flags(capsys)
     assert "--workers" not in flags
-    assert int(flags[flags.index("--threads") + 1]) >= 1
+    cores = len(os.sched_getaffinity(0))
+    assert int(flags[flags.index("--threads") + 1]) == max(1, cores // 2), "one shard and one worker share the cores"
 
 
 def test_what_the_worker_refuses_is_refused_before_anything_starts(install, capsys):
@@ -126,7 +153,7 @@ def test_what_the_worker_refuses_is_refused_before_anything_starts(install, caps
 def test_a_check_that_does_not_end_is_given_up(install, monkeypatch):
     install(worker="import signal\nsignal.pause()")
     monkeypatch.setattr("grpc_ps.client.commands.launch._CHECK_SECONDS", 0.1)
-    with pytest.raises(JobFailed, match=r"^worker --check has not read model and data within 0\.1 s$"):
+    with pytest.raises(JobFailed, match=r"^worker --check has not ended within 0\.1 s$"):
         run(["launch", "--model", "mnist"])
     assert os.listdir() == []
 
@@ -146,6 +173,11 @@ def test_a_check_that_does_not_end_is_given_up(install, monkeypatch):
         (["--wrokers", "2"], "unknown option --wrokers (did you mean --workers?)"),
         (["-ps=2"], "unknown option -ps=2 (did you mean --ps?)"),
         (["--step", "2"], "unknown option --step (did you mean --steps?)"),
+        (["--mode", "sync", "--max-staleness", "2"], "--max-staleness 2: only with --mode async"),
+        (["--until", "accuracy"], "--until accuracy: must be METRIC=NUMBER"),
+        (["--schedule", "cosine:0"], "--schedule cosine:0: must be constant"),
+        (["--unitl", "accuracy=1"], "unknown option --unitl (did you mean --until?)"),
+        (["--init", "w.npz"], "unknown option --init (did you mean --init-from?)"),
     ],
 )
 def test_bad_flags_are_refused_before_anything_starts(install, flags, text):
@@ -155,6 +187,20 @@ def test_bad_flags_are_refused_before_anything_starts(install, flags, text):
         run(["launch", "--model", "linear", *flags])
     assert text in refused.value.format_message()
     assert os.listdir() == []
+
+
+def test_the_summary_says_what_ended_the_job(install, capsys):
+    reason = "accuracy 0.9711 at global step 30 has reached accuracy>=0.97"
+    install(worker=WORKER.replace('"outcomes"', f'"reason": "{reason}", "outcomes"'))
+    assert run(["launch", "--model", "mnist", "--until", "accuracy=0.97"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2].startswith(f"{reason}: global step 30, accuracy 91.25%, ")
+
+
+def test_json_says_what_ended_the_job(install, capsys):
+    install(worker=WORKER.replace('"outcomes"', '"reason": "stopped on request", "outcomes"'))
+    assert run(["launch", "--model", "mnist", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["exit_code"], summary["reason"], summary["ended_by"]) == (0, "", "stopped on request")
 
 
 def test_the_model_is_required(install):
@@ -201,62 +247,40 @@ def test_the_log_folder_of_an_ended_cluster_is_used_again(install):
     assert cluster_file.find(None)[1].exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["status", "stop"])
+COMMANDS = [["status"], ["stop"], ["watch"], ["set", "--pause"], ["placement"], ["evaluate"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_commands_need_a_cluster(install, command):
     install()
     with pytest.raises(UsageError, match="give --ps or --log-dir"):
-        run([command])
+        run(command)
     with pytest.raises(UsageError, match="not both"):
-        run([command, "--ps", "a:1", "--log-dir", "."])
-    with pytest.raises(UsageError, match="--ps"):
-        run([command, "--ps", "a:1,,b:2"])
+        run([*command, "--ps", "a:1", "--log-dir", "."])
     write_cluster(os.getpid(), exit_code=4)
     with pytest.raises(PeerLost, match="has ended with exit code 4"):
-        run([command])
+        run(command)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "ps",
+    ["", ",", "a:1,", ",a:1", "a:1,,b:2", "a", "a:", ":1", "a:0", "a:70000", "a:x", "http://a:1", "a:1,a:1"],
+)
+def test_b07_bad_lists_of_shards(command, ps):
+    with pytest.raises(UsageError, match=r"^--ps:? "):
+        run([*command, "--ps", ps])
 
 
 def test_without_a_command_help_is_shown(capsys):
     assert run([]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("launch", "status", "stop"))
+    assert all(name in shown for name in ("launch", "status", "watch", "set", "placement", "evaluate", "stop"))
 
 
 def test_unknown_command():
     with pytest.raises(click.UsageError, match=r"unknown command lunch \(did you mean launch\?\)"):
         run(["lunch"])
-
-
-SHARD = ShardStatus(shard=0, address="127.0.0.1:2222", connected=True, blocks=4, value_bytes=318040, position=57)
-MEMBER = WorkerStatus(
-    worker=1, incarnation=3, name="host:17", local_step=15, applied=12, late=2, non_finite=1, done=0, batch=None,
-    staleness=4, silent_ms=1500, loss=0.25, evaluator=False,
-)  # fmt: skip
-STATUS = ClusterStatus(
-    run=1, generation=2, phase="running", global_step=30, model="mnist", settings={"mode": "async", "steps": 3000},
-    shards=(SHARD,), workers=(MEMBER,), opened=1, uptime_ms=5000, waiting_for="",
-)  # fmt: skip
-
-
-@pytest.fixture
-def status(monkeypatch):
-    monkeypatch.setattr(PSClient, "status", lambda self: STATUS)
-
-
-def test_status_as_tables(status, capsys):
-    assert run(["status", "--ps", "127.0.0.1:2222"]) == 0
-    output = capsys.readouterr().out.splitlines()
-    assert output[0] == "running, mnist, async, global step 30 of 3000"
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in output if line.startswith("│")]
-    assert rows == [
-        ["0", "127.0.0.1:2222", "up", "4", "318,040", "57"],
-        ["1", "host:17", "15", "12", "2", "1", "4", "0.25", "1.5 s"],
-    ]
-
-
-def test_status_as_json(status, capsys):
-    assert run(["status", "--ps", "127.0.0.1:2222", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert (record["phase"], record["global_step"], record["workers"][0]["local_step"]) == ("running", 30, 15)
 
 
 def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, capsys):
@@ -268,7 +292,7 @@ def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, caps
 
 
 def test_bars_show_global_and_local_steps(monkeypatch):
-    monkeypatch.setattr(PSClient, "watch", lambda self, interval: iter([STATUS]))
+    monkeypatch.setattr(PSClient, "watch", lambda self, interval: iter([cluster_status(status())]))
     output = io.StringIO()
     with make_view(output, bars=True) as view:
         view.started(("127.0.0.1:1",))

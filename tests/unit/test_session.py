@@ -149,3 +149,22 @@ def test_interrupt_ends_a_wait() -> None:
     threading.Timer(0.01, one.interrupt, ("ended by SIGTERM",)).start()
     with pytest.raises(Ending, match="ended by SIGTERM"):
         one.begin()
+
+
+def test_report_names_its_worker_step_and_metrics() -> None:
+    lead = FakeLead()
+    session(FakeShard("a:1"), lead=lead).report(40, {"accuracy": 0.5})
+    assert lead.reports == [wire.ReportRequest(id=IDENTITY, global_step=40, metrics={"accuracy": 0.5})]
+
+
+def test_evaluator_is_told_at_each_heartbeat() -> None:
+    lead = FakeLead()
+    one = session(FakeShard("a:1", (7, 0, [])), lead=lead, lease=0.04)
+    heard: list[int] = []
+    two = threading.Event()
+    one.on_evaluator = lambda step: (heard.append(step), two.set() if len(heard) > 1 else None)[0]
+    lead.response = wire.HeartbeatResponse(global_step=9, evaluator=True)
+    assert two.wait(10)
+    lead.response = wire.HeartbeatResponse(global_step=10, evaluator=True, done=True)
+    assert one.begin().done
+    assert set(heard) == {9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -223,6 +224,57 @@ def test_close_wakes_reader_and_sender() -> None:
     assert len(errors) == 2
     assert one.failure() is None
     assert list(call.requests) == [bytes([number]) for number in range(WINDOW)]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits for what another thread does."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_answer_is_read_ahead_without_a_wait_and_then_as_always() -> None:
+    one, call, _ = stream()
+    assert one.peek() is None
+    one.read_ahead()
+    one.read_ahead()
+    assert one.peek() is None
+    for response in GOOD:
+        call.responses.put(response)
+    until(lambda: one.peek() is not None)
+    assert one.peek() == release()
+    destination = np.zeros(50, np.float32)
+    assert one.read_answer(LAYOUT, [destination.view(np.uint8)]) == release()
+    assert np.array_equal(destination, VALUE)
+    assert call.responses.empty()
+    assert one.peek() is None
+
+
+@pytest.mark.parametrize("response", [GOOD[1], b"\xff\xff\xff"], ids=["no-answer", "garbage"])
+def test_what_is_no_answer_is_not_shown_ahead_and_refused_when_it_is_read(response: bytes) -> None:
+    one, call, _ = stream(response)
+    one.read_ahead()
+    until(call.responses.empty)
+    assert one.peek() is None
+    with pytest.raises(Corrupt, match=r"^a:1: "):
+        one.read_answer(LAYOUT, [])
+
+
+@pytest.mark.parametrize("end", ["refused", "finished", "closed"])
+def test_end_of_a_stream_that_is_read_ahead(end: str) -> None:
+    one, call, _ = stream()
+    one.read_ahead()
+    error = Fenced("worker 1 lost its lease")
+    if end == "refused":
+        call.end(error.status, str(error), trailing_metadata(error))
+    elif end == "finished":
+        call.end(grpc.StatusCode.OK)
+    else:
+        one.close()
+    assert one.peek() is None
+    with pytest.raises(Fenced if end == "refused" else PeerLost):
+        one.read_answer(LAYOUT, [])
 
 
 def test_push_is_header_chunks_and_end() -> None:

@@ -9,28 +9,12 @@ from pathlib import Path
 
 import click
 import pytest
+from worker_command import LINEAR, MNIST, config_of, run
 
 from grpc_ps.client.shared.errors import PsError, UsageError
-from grpc_ps.worker.cli import build_config, parse_value, worker
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import parse_device
-
-# The command as installed; afterwards stdout says what was imported.
-COMMAND = """
-import os, sys
-def end(code, end=os._exit):
-    print("imported", *sorted({"grpc", "tensorflow"} & sys.modules.keys()), flush=True)
-    end(code)
-os._exit = end
-from grpc_ps.worker.cli import main
-sys.argv[0] = "worker"
-main()
-"""
-
-
-def config_of(*args: str) -> WorkerConfig:
-    context = worker.make_context("worker", list(args))
-    return build_config(context.params)
+from grpc_ps.worker.flags import parse_value
 
 
 def refusal(*args: str) -> str:
@@ -39,11 +23,6 @@ def refusal(*args: str) -> str:
     error = caught.value
     assert error.exit_code == 2
     return error.format_message() if isinstance(error, click.ClickException) else str(error)
-
-
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", COMMAND, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_the_defaults() -> None:
@@ -72,8 +51,10 @@ def test_everything_that_is_stated() -> None:
         "learning_rate": 0.5,
         "momentum": 0.8,
         "nesterov": True,
+        "eval_every": 10,
+        "threads": 1,
     }
-    assert (config.index, config.eval_every, config.device, config.threads) == (2, 10, "CPU:1", 1)
+    assert (config.index, config.device, config.threads) == (2, "CPU:1", 1)
     assert (config.connect_timeout, config.json, config.data, config.data_dir) == (3.0, True, None, Path("here"))
 
 
@@ -81,10 +62,6 @@ def test_everything_that_is_stated() -> None:
 def test_values_of_model_arguments(text: str, value: object) -> None:
     assert parse_value(text) == value
     assert type(parse_value(text)) is type(value)
-
-
-LINEAR = ("--ps", "a:1", "--model", "linear")
-MNIST = ("--ps", "a:1", "--model", "mnist")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +176,7 @@ start_tensorflow(threads=1, device="CPU:1")
 import tensorflow as tf
 from grpc_ps.models.datasets import digits
 from grpc_ps.models.mnist import Mnist
-from grpc_ps.worker.data import Feed, source
+from grpc_ps.worker.data import NumberedFeed, source
 from grpc_ps.worker.evaluate import Evaluator
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.tensors import aligned_array
@@ -227,7 +204,7 @@ for device in ("CPU:0", "CPU:1"):
     shares = model.variables[-1].numpy()[3] == 2
     variables.refresh()
     step = Step(model, device=device)
-    loss, gradients = step(Feed(source(data.train, batch_size=10, seed=0)).take(0))
+    loss, gradients = step(NumberedFeed(source(data.train, batch_size=10, seed=0)).take(0))
     kernels = {op.device[-5:] for op in model.graph.get_operations() if op.type in ("MatMul", "Relu")}
     print(kernels, {v.device[-5:] for v in model.variables}, shares)
     accuracy = Evaluator(model, data.test, device=device)(arrays)["accuracy"]

@@ -11,7 +11,8 @@ import pytest
 from grpc_ps.models import Batch
 from grpc_ps.models.datasets.arrays import ArrayDataset
 from grpc_ps.models.datasets.line import Line
-from grpc_ps.worker.data import Feed, Order, as_fed, source
+from grpc_ps.worker.data import NumberedFeed, Order, source
+from grpc_ps.worker.slots import as_fed
 from grpc_ps.worker.tensors import aligned_array, share
 
 
@@ -57,7 +58,7 @@ def test_endless_batches_depend_on_seed_and_number_alone() -> None:
 
 def test_pixels_become_floats_from_zero_to_one() -> None:
     data = ArrayDataset(np.array([[0, 51, 255]], np.uint8), np.array([7], np.int32))
-    fed = Feed(source(data, batch_size=1, seed=0)).take(0)
+    fed = NumberedFeed(source(data, batch_size=1, seed=0)).take(0)
     assert fed.features.numpy().tolist() == [[0.0, pytest.approx(0.2), 1.0]]
     assert fed.labels.numpy().tolist() == [7]
     assert fed.features.dtype.name == "float32"
@@ -65,7 +66,7 @@ def test_pixels_become_floats_from_zero_to_one() -> None:
 
 
 def test_a_short_batch_has_its_own_length() -> None:
-    feed = Feed(source(images(25), batch_size=10, seed=0))
+    feed = NumberedFeed(source(images(25), batch_size=10, seed=0))
     order = Order(examples=25, batch_size=10, seed=0)
     for number in (2, 0, 1, 2, 5, 3):  # The short one comes first: its memory is too small for the others.
         fed = feed.take(number)
@@ -77,7 +78,7 @@ def test_a_short_batch_has_its_own_length() -> None:
 @pytest.mark.parametrize("hint", [1, 3, None])
 def test_a_batch_stays_valid_while_the_next_is_prepared(hint: int | None) -> None:
     order = Order(examples=40, batch_size=10, seed=0)
-    feed = Feed(source(images(40), batch_size=10, seed=0))
+    feed = NumberedFeed(source(images(40), batch_size=10, seed=0))
     current = feed.take(0)
     for number in (1, 2, 3):
         feed.prepare(hint)
@@ -97,7 +98,7 @@ def test_a_prepared_batch_is_not_loaded_again() -> None:
             loaded.append(number)
             return np.zeros((2, 3), np.float32), np.zeros(2, np.int32)
 
-    feed = Feed(Counting())
+    feed = NumberedFeed(Counting())
     feed.take(4)
     feed.prepare(5)
     assert feed.take(5).number == 5
@@ -108,7 +109,7 @@ def test_a_prepared_batch_is_not_loaded_again() -> None:
 
 def test_text_and_truth_values_are_fed_by_copy() -> None:
     data = ArrayDataset(np.array([[True], [False]]), np.array([0.5, 1.5], np.float16))
-    fed = Feed(source(data, batch_size=2, seed=0)).take(0)
+    fed = NumberedFeed(source(data, batch_size=2, seed=0)).take(0)
     assert sorted(fed.features.numpy()[:, 0].tolist()) == [False, True]
     assert sorted(fed.labels.numpy().tolist()) == [0.5, 1.5]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,11 +55,14 @@ class FakeClient:
 
 
 def evaluation(
-    connect: Callable[[], FakeClient], every: int = 0, count: int = 8
+    connect: Callable[[], FakeClient],
+    every: int = 0,
+    report: Callable[[int, Mapping[str, float]], None] = lambda global_step, metrics: None,
 ) -> tuple[Evaluation, list[tuple[str, dict[str, object]]]]:
     told: list[tuple[str, dict[str, object]]] = []
-    evaluator = Evaluator(Sign(), signs(count))
-    return Evaluation(evaluator, connect, every=every, tell=lambda *what: told.append(what)), told
+    made = Evaluation(Evaluator(Sign(), signs(8)), connect, tell=lambda *what: told.append(what))
+    made.begin(every, report)
+    return made, told
 
 
 @pytest.mark.parametrize("count", [4, 2000, 2500])
@@ -83,9 +87,16 @@ def test_an_evaluation_that_is_stopped_has_no_result() -> None:
     assert Evaluator(Sign(), signs(8))({"k": np.array([1.0], np.float32)}, stop=lambda: True) == {}
 
 
-def test_one_snapshot_is_evaluated_and_told() -> None:
-    evaluate, told = evaluation(lambda: FakeClient({"k": np.array([1.0], np.float32)}))
+def test_names_of_the_metrics() -> None:
+    assert Evaluator(Sign(), signs(8)).names() == ["accuracy", "size"]
+
+
+def test_one_snapshot_is_evaluated_told_and_reported() -> None:
+    reported: list[tuple[int, Mapping[str, float]]] = []
+    client = FakeClient({"k": np.array([1.0], np.float32)})
+    evaluate, told = evaluation(lambda: client, report=lambda *what: reported.append(what))
     assert evaluate.now()["accuracy"] == 0.25
+    assert reported == [(7, {"accuracy": 0.25, "size": 4.5})]
     assert told == [("evaluated", {"global_step": 7, "accuracy": 0.25, "size": 4.5})]
 
 
@@ -98,34 +109,79 @@ def test_the_last_step_is_not_evaluated_twice() -> None:
     assert len(told) == 2
 
 
+def test_an_error_of_the_model_ends_that_evaluation_only() -> None:
+    evaluate, told = evaluation(lambda: FakeClient({"j": np.array([1.0], np.float32)}))
+    assert evaluate.now() == {}
+    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation_failed", "KeyError: 'k'")]
+
+
 def test_a_lost_server_ends_that_evaluation_only() -> None:
     evaluate, told = evaluation(lambda: FakeClient({}, error=PeerLost("gone")))
     assert evaluate.now() == {}
     assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation_failed", "gone")]
 
 
-def test_training_never_waits_and_one_evaluation_runs_at_a_time() -> None:
-    go, began = threading.Event(), threading.Semaphore(0)
+class SlowClient:
+    """Makes clients whose snapshots a test lets through one by one; each has the step that the test says."""
 
-    def connect() -> FakeClient:
-        began.release()
-        assert go.wait(30)
-        return FakeClient({"k": np.array([1.0], np.float32)})
+    def __init__(self) -> None:
+        self.began, self._steps = threading.Semaphore(0), SimpleQueue[int]()
 
+    def __call__(self) -> FakeClient:
+        self.began.release()
+        return FakeClient({"k": np.array([1.0], np.float32)}, step=self._steps.get(timeout=30))
+
+    def let(self, step: int) -> None:
+        self._steps.put(step)
+
+
+def test_training_never_waits_and_the_next_evaluation_begins_when_one_ends() -> None:
+    connect = SlowClient()
     evaluate, told = evaluation(connect, every=10)
-    for step in (1, 9, 10, 11, 20, 30):
+    for step in (1, 9, 10, 11, 20, 35):
         evaluate.maybe(step)
-    assert began.acquire(timeout=30)
+    assert connect.began.acquire(timeout=30)
     assert not told
-    go.set()
+    assert not connect.began.acquire(blocking=False)
+    connect.let(12)
+    # 20 and 30 have passed meanwhile: one more, at once, which sees step 36.
+    assert connect.began.acquire(timeout=30)
+    connect.let(36)
     evaluate.finish(30)
-    assert len(told) == 1
-    evaluate.maybe(39)  # 30 was passed over while step 10 was being evaluated.
-    evaluate.finish(30)
+    assert [fields["global_step"] for _, fields in told] == [12, 36]
     evaluate.maybe(39)
+    assert not connect.began.acquire(blocking=False)
+    evaluate.maybe(40)
+    connect.let(41)
     evaluate.finish(30)
-    assert len(told) == 2
-    evaluate.close()
+    assert [fields["global_step"] for _, fields in told] == [12, 36, 41]
+
+
+def test_a_snapshot_that_is_beyond_the_next_due_step_stands_for_it() -> None:
+    connect = SlowClient()
+    evaluate, told = evaluation(connect, every=10)
+    evaluate.maybe(10)
+    connect.let(25)
+    evaluate.finish(30)
+    evaluate.maybe(29)
+    evaluate.finish(30)
+    assert [fields["global_step"] for _, fields in told] == [25]
+
+
+def test_closing_ends_an_evaluation_and_begins_no_other() -> None:
+    connect = SlowClient()
+    evaluate, told = evaluation(connect, every=10)
+    evaluate.maybe(10)
+    evaluate.maybe(20)
+    assert connect.began.acquire(timeout=30)
+    closing = threading.Thread(target=evaluate.close, daemon=True)
+    closing.start()
+    assert evaluate._closed.wait(30)
+    connect.let(20)
+    closing.join(30)
+    assert not closing.is_alive()
+    assert told == []
+    assert not connect.began.acquire(blocking=False)
 
 
 def test_evaluation_can_be_off() -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models.datasets import digits
 from grpc_ps.models.mnist import Mnist
-from grpc_ps.worker.data import Fed
+from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.step import Step
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +15,12 @@ from grpc_ps.client.shared.errors import JobFailed, NonFinite
 from grpc_ps.models.datasets.line import Line
 from grpc_ps.models.linear import Linear
 from grpc_ps.models.mnist import Mnist
-from grpc_ps.worker.data import Feed, source
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.data import NumberedFeed, source
+from grpc_ps.worker.initial import InitialFile
 from grpc_ps.worker.progress import Progress
-from grpc_ps.worker.run import default_settings, stated_settings, target_step
+from grpc_ps.worker.settings import default_settings, stated_settings, target_step, until_metric
+from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.tensors import aligned_array
 from grpc_ps.worker.trainer import NON_FINITE_LIMIT, Trainer
@@ -69,8 +74,8 @@ def trainer(lines: list[str] | None = None, **others: Any) -> tuple[Trainer, Pro
     return Trainer(model, Step(model), progress, **others), progress
 
 
-def feed() -> Feed:
-    return Feed(source(Line(), batch_size=100, seed=0))
+def feed() -> NumberedFeed:
+    return NumberedFeed(source(Line(), batch_size=100, seed=0))
 
 
 def test_the_loop_trains_until_the_job_is_done() -> None:
@@ -132,6 +137,49 @@ def test_a_job_that_is_done_at_once_has_no_steps() -> None:
     assert (progress.global_step, progress.local_steps, progress.loss) == (7, 0, None)
 
 
+def test_a_worker_whose_data_is_used_up_waits_for_the_end() -> None:
+    left = [NumberedFeed(source(Line(), batch_size=10, seed=0)).take(number) for number in range(2)]
+
+    class Short:
+        def prepare(self, number: int | None) -> None:
+            pass
+
+        def take(self, number: int) -> Fed | None:
+            return left.pop(0) if left else None
+
+    session = FakeSession(9)
+    finished: list[int] = []
+
+    def finish() -> SimpleNamespace:
+        finished.append(len(session.sent))
+        return reply(9, batch=None, done=True, reason="accuracy 0.98 >= 0.97 at step 9")
+
+    session.finish = finish  # type: ignore[attr-defined]
+    loop, progress = trainer()
+    loop.train(session, Short(), target=9)
+    assert finished == [2]
+    assert (progress.global_step, progress.local_steps, progress.outcomes) == (9, 2, {"APPLIED": 2})
+    assert progress.ended == "accuracy 0.98 >= 0.97 at step 9"
+
+
+def test_a_worker_without_any_data_trains_nothing_and_ends_well() -> None:
+    class Empty:
+        def prepare(self, number: int | None) -> None:
+            raise AssertionError("there is no step to prepare beside")
+
+        def take(self, number: int) -> None:
+            return None
+
+    lines: list[str] = []
+    session = FakeSession(9)
+    session.finish = lambda: reply(4, batch=None, done=True)  # type: ignore[attr-defined]
+    loop, progress = trainer(lines)
+    loop.train(session, Empty(), target=9)
+    progress.finish({})
+    assert (progress.global_step, progress.local_steps, session.sent) == (4, 0, [])
+    assert "done: global_step 4, local_step 0, loss = none" in lines[-1]
+
+
 def test_only_the_evaluator_evaluates() -> None:
     asked: list[int] = []
     session = FakeSession(4)
@@ -153,8 +201,19 @@ def test_settings_of_a_model_give_way_to_the_users() -> None:
         "initial_accumulator": 1e-5,
     }
     assert "steps" not in default_settings({"epochs": 2}, Mnist.defaults)
-    stated = stated_settings({"seed": 4}, Line())
-    assert stated == {"seed": 4, "examples": 0, "data": "line-0.1-0.3"}
+    assert "steps" not in default_settings({"until": "accuracy>=0.9"}, Mnist.defaults)
+    config = WorkerConfig(addresses=(), model="linear", arguments={}, stated={"seed": 4})
+    assert stated_settings(config, Line()) == {"seed": 4, "examples": 0, "data": "line-0.1-0.3"}
+    initial = InitialFile(Path("w.npz"), "0f" * 32, {})
+    assert stated_settings(replace(config, initial=initial), Line())["initial_values"] == "0f" * 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric"),
+    [({}, None), ({"until": ""}, None), ({"until": "accuracy>=0.97"}, "accuracy"), ({"until": "loss<=1e-3"}, "loss")],
+)
+def test_the_metric_that_ends_a_job(settings: dict[str, Any], metric: str | None) -> None:
+    assert until_metric(settings) == metric
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""psctl placement: which shard holds which part of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grpc_ps.client.client import PSClient
+from grpc_ps.client.commands import tables
+from grpc_ps.client.commands.programs import typed, worker_record
+from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
+from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
+from grpc_ps.client.shared.flags import Command, Real, Whole
+
+# Shards that have a column of their own in the table of parameters.
+_COLUMNS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementView:
+    """A model's parameters and where they are placed."""
+
+    parameters: Sequence[ParameterSpec]
+    placement: Placement
+
+    @property
+    def shard_bytes(self) -> list[int]:
+        """Bytes of values on each shard."""
+        return [sum(block.nbytes for block in blocks) for blocks in self.placement.shards]
+
+    @property
+    def largest_over_mean(self) -> float:
+        """How many times the mean the largest shard has: 1 is perfect balance."""
+        sizes = self.shard_bytes
+        return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
+
+    def blocks_of(self, parameter: str) -> list[int]:
+        """Number of a parameter's blocks on each shard."""
+        return [sum(block.parameter == parameter for block in blocks) for blocks in self.placement.shards]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain values for JSON."""
+        total = sum(self.shard_bytes)
+        return {
+            "parameters": [
+                {
+                    "name": spec.name,
+                    "shape": list(spec.shape),
+                    "dtype": spec.dtype,
+                    "trainable": spec.trainable,
+                    "bytes": spec.nbytes,
+                    "blocks": self.blocks_of(spec.name),
+                }
+                for spec in self.parameters
+            ],
+            "shards": [
+                {"shard": shard, "blocks": len(blocks), "bytes": size, "share": size / total if total else 0.0}
+                for shard, (blocks, size) in enumerate(zip(self.placement.shards, self.shard_bytes, strict=True))
+            ],
+            "bytes": total,
+            "largest_over_mean": self.largest_over_mean,
+            "fingerprint": self.placement.fingerprint,
+        }
+
+
+@click.command("placement", cls=Command)
+@target_options
+@click.option(
+    "--model", metavar="NAME", help="A model that does not run: a name, file.py:attribute or module:attribute."
+)
+@click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="With --model: its argument. Repeatable.")
+@click.option("--shards", type=Whole(1, 10000), help="With --model: shards to place it on.")
+@click.option(
+    "--timeout", type=Real(above=0), default=120.0, show_default=True, help="With --model: seconds to make the model."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
+def placement(
+    ps: str | None,
+    log_dir: Path | None,
+    model: str | None,
+    model_arg: tuple[str, ...],
+    shards: int | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Shows which shard holds what of a model.
+
+    The model is a running cluster's, or --model on so many --shards without a cluster.
+    Parameters are cut into blocks by their shapes alone, and blocks placed by size, the same way in every process.
+    """
+    _check(model, shards, model_arg, running=ps or log_dir)
+    if model is None:
+        view = _running(addresses(ps, log_dir))
+    else:
+        view = _planned({"model": model, "model_arg": model_arg}, shards or 1, timeout)
+    if as_json:
+        click.echo(json.dumps(view.to_dict()))
+    else:
+        _show(view)
+
+
+def _check(model: str | None, shards: int | None, model_arg: tuple[str, ...], *, running: object) -> None:
+    if model is None:
+        for flag, given in (("--shards", shards), ("--model-arg", model_arg)):
+            if given:
+                raise click.UsageError(f"{flag}: only with --model; a running cluster has its own")
+    elif running:
+        raise click.UsageError("--model: is for a model that does not run; not with --ps or --log-dir")
+    elif shards is None:
+        raise click.UsageError("--shards: must be given with --model")
+
+
+def _running(shard_addresses: Sequence[str]) -> PlacementView:
+    """Returns the placement of the job that runs.
+
+    Raises:
+        NotOpen: none has been opened.
+        Mismatch: the shards place by another rule.
+    """
+    with PSClient(shard_addresses) as client:
+        now = client.status()
+    if not now.parameters:
+        waiting = f": it waits for {now.waiting_for}" if now.waiting_for else ""
+        raise NotOpen(f"the cluster has no model yet{waiting}")
+    view = PlacementView(parameters=now.parameters, placement=place(now.parameters, len(now.shards)))
+    if view.placement.fingerprint != now.plan_fingerprint:
+        raise Mismatch("the cluster places its blocks differently: is psctl of the same version as the shards?")
+    return view
+
+
+def _planned(flags: Mapping[str, Any], shards: int, timeout: float) -> PlacementView:
+    """Returns the placement of a model that a worker describes.
+
+    Raises:
+        JobFailed: the worker cannot make it, or describes what is no model.
+    """
+    record = worker_record(["placement", *typed(flags)], seconds=timeout, what="worker placement")
+    try:
+        parameters = [
+            ParameterSpec(name=it["name"], shape=tuple(it["shape"]), dtype=it["dtype"], trainable=it["trainable"])
+            for it in record["parameters"]
+        ]
+        return PlacementView(parameters=parameters, placement=place(parameters, shards))
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobFailed(f"worker placement described no model: {error!r}") from None
+
+
+def _show(view: PlacementView) -> None:
+    names = [f"shard {shard}" for shard in range(len(view.placement.shards))]
+    # A table has room for some shards only; more of them are listed by number.
+    many = len(names) > _COLUMNS
+    columns = ["blocks: shard x number"] if many else [f"blocks: {names[0]}", *names[1:]]
+    parameters = tables.make_table("parameters", "parameter", "shape", "type", "bytes", *columns)
+    for spec in view.parameters:
+        counts = view.blocks_of(spec.name)
+        listed = " ".join(f"{shard}x{count}" for shard, count in enumerate(counts) if count)
+        cells = [listed] if many else [str(count) if count else "" for count in counts]
+        kind = spec.dtype if spec.trainable else f"{spec.dtype}, not trainable"
+        parameters.add_row(spec.name, str(list(spec.shape)), kind, f"{spec.nbytes:,}", *cells)
+    record = view.to_dict()
+    shards = tables.make_table("shards", "shard", "blocks", "bytes", "share")
+    for shard in record["shards"]:
+        shards.add_row(str(shard["shard"]), str(shard["blocks"]), f"{shard['bytes']:,}", f"{shard['share']:.1%}")
+    console = tables.console()
+    console.print(parameters, shards)
+    total = f"{len(view.parameters)} parameters, {record['bytes']:,} bytes"
+    console.print(f"{total}; largest shard {view.largest_over_mean:.3f} times the mean", highlight=False)

@@ -1,0 +1,81 @@
+"""The commands that psctl starts: it imports neither TensorFlow nor models, so a worker does what needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpc_ps.client.shared.errors import JobFailed, UsageError
+
+
+def program(name: str) -> str:
+    """Returns the path of a command that was installed together with this one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    beside = [str(Path(program).parent) for program in (sys.argv[0], sys.executable)]
+    found = shutil.which(name, path=os.pathsep.join([*beside, os.environ.get("PATH", "")]))
+    if found is None:
+        raise UsageError(f"the command {name} is not installed beside {sys.argv[0]}")
+    return found
+
+
+def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
+    """Runs a worker's subcommand to its end and returns its stdout. `what` names it for people.
+
+    Raises:
+        JobFailed: it failed, with its own message and exit code, or did not end in time.
+    """
+    try:
+        done = subprocess.run(
+            [program("worker"), *arguments], capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise JobFailed(f"{what} has not ended within {seconds:g} s") from None
+    if not done.returncode:
+        return done.stdout
+    code = done.returncode if done.returncode > 0 else 128 - done.returncode
+    lines = done.stderr.strip().splitlines()
+    if code == 1:
+        # A bug: its traceback says more than the last line.
+        sys.stderr.write(done.stderr)
+    text = lines[-1].removeprefix("worker: error: ") if lines else f"{what} ended with exit code {code}"
+    raise JobFailed(text, exit_code=code)
+
+
+def worker_record(arguments: Sequence[str], *, seconds: float, what: str) -> Mapping[str, Any]:
+    """Runs a worker's subcommand that prints one JSON object on stdout, and returns that.
+
+    Raises:
+        JobFailed: it failed, or printed no such thing.
+    """
+    lines = run_worker([*arguments, "--json"], seconds=seconds, what=what).splitlines()
+    try:
+        record = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        record = None
+    if not isinstance(record, dict):
+        raise JobFailed(f"{what} printed no JSON object; are psctl and worker of the same version?")
+    return record
+
+
+def typed(flags: Mapping[str, Any]) -> list[str]:
+    """Returns flags as a user would type them; None is not given, a tuple is given item by item."""
+    return [text for name, value in flags.items() for text in _typed("--" + name.replace("_", "-"), value)]
+
+
+def _typed(flag: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    if isinstance(value, tuple):
+        return [text for item in value for text in (flag, str(item))]
+    return [flag, str(value)]

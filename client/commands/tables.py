@@ -1,0 +1,126 @@
+"""A cluster's state as lines and tables for people: what `psctl status` and `psctl watch` show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from grpc_ps.client.client import ClusterStatus, WorkerStatus
+
+# Columns where the output is no terminal: enough for every column on one line.
+WIDTH = 160
+
+_LEFT = frozenset({"address", "process", "activity", "parameter", "shape"})
+
+
+def console() -> Console:
+    """Returns the console for stdout, wide where that is no terminal."""
+    found = Console()
+    return found if found.is_terminal else Console(width=WIDTH)
+
+
+def make_table(title: str, *columns: str) -> Table:
+    """Makes an empty table: numbers to the right, words to the left, which alone are folded where the room is short."""
+    looks: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "padding": 0, "pad_edge": False}
+    table = Table(title=title, title_justify="left", title_style="bold", **looks)
+    for column in columns:
+        words = column in _LEFT
+        table.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    return table
+
+
+def picture(now: ClusterStatus, *, steps_per_second: float | None = None) -> Group:
+    """Returns all of a cluster's state: some lines and two tables."""
+    rate = pace(steps_per_second)
+    lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now)]
+    return Group(*(Text(line) for line in lines if line), shards_table(now), workers_table(now))
+
+
+def headline(now: ClusterStatus) -> str:
+    """Returns the job in one line: phase, model, mode, global step, and what it waits for."""
+    settings = now.settings
+    parts = [now.phase, now.model, str(settings.get("mode", "")), _progress(now)]
+    if now.paused:
+        parts.append("paused")
+    if now.waiting_for:
+        parts.append(f"waiting for {now.waiting_for}")
+    return ", ".join(filter(None, parts))
+
+
+def _progress(now: ClusterStatus) -> str:
+    steps = now.settings.get("steps")
+    return f"global step {now.global_step}" + (f" of {steps}" if steps else "")
+
+
+def pace(steps_per_second: float | None) -> str:
+    """Returns how fast the global step rises; nothing where that is not known."""
+    return "" if steps_per_second is None else f"{steps_per_second:.4g} steps/s"
+
+
+def details(now: ClusterStatus) -> str:
+    """Returns in one line what `psctl set` can change, and the metric that ends the job; nothing without a job."""
+    settings = now.settings
+    if not settings:
+        return ""
+    parts = [f"learning rate {now.learning_rate:.6g}" + _factor(now.learning_rate_factor)]
+    if settings.get("mode") == "sync":
+        parts.append(f"N = {settings.get('workers')}, K = {settings.get('backup')}")
+        parts += [f"at least {settings['min_workers']} workers"] if settings.get("min_workers") else []
+    else:
+        parts.append(f"staleness bound {bound(settings.get('max_staleness', -1))}")
+    parts += [f"until {settings['until']}"] if settings.get("until") else []
+    return ", ".join(parts)
+
+
+def _factor(factor: float) -> str:
+    return "" if factor == 1 else f" ({factor:.6g} of the schedule's)"
+
+
+def bound(value: object) -> str:
+    """Returns a bound on staleness for people: -1 is none."""
+    return "none" if value == -1 else str(value)
+
+
+def evaluation(now: ClusterStatus) -> str:
+    """Returns the newest evaluation in one line; nothing before the first."""
+    found = now.evaluation
+    return "" if found is None else f"evaluation at global step {found.global_step}: {metrics_text(found.metrics)}"
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Returns metrics as `name value, name value`."""
+    return ", ".join(f"{name} {value:.6g}" for name, value in sorted(metrics.items()))
+
+
+def shards_table(now: ClusterStatus) -> Table:
+    """Returns the shards: what is placed on each, and how far behind the lead's log it is."""
+    table = make_table("shards", "shard", "address", "link", "blocks", "bytes", "log\nposition", "behind")
+    for shard in now.shards:
+        link = "up" if shard.connected else "down"
+        behind = max(0, now.position - shard.position)
+        cells = (shard.shard, shard.address, link, shard.blocks, f"{shard.value_bytes:,}", shard.position, behind)
+        table.add_row(*map(str, cells))
+    return table
+
+
+def workers_table(now: ClusterStatus) -> Table:
+    """Returns the workers: what each does, and what became of its pushes."""
+    columns = ("worker", "process", "activity", "local\nstep", "batch", "applied", "late", "non-\nfinite")
+    table = make_table("workers", *columns, "staleness\n(mean, max)", "loss", "silent")
+    for worker in now.workers:
+        loss = "" if worker.loss is None else f"{worker.loss:.4g}"
+        batch = "" if worker.batch is None else worker.batch
+        outcomes = (worker.applied, worker.late, worker.non_finite)
+        staleness = f"{worker.staleness} ({worker.mean_staleness:.1f}, {worker.max_staleness})"
+        cells = (worker.worker, worker.name, _activity(worker), worker.local_step, batch, *outcomes, staleness, loss)
+        table.add_row(*map(str, cells), f"{worker.silent_ms / 1000:.1f} s")
+    return table
+
+
+def _activity(worker: WorkerStatus) -> str:
+    return ", ".join(filter(None, (worker.activity, "evaluates" if worker.evaluator else "")))

@@ -1,0 +1,101 @@
+"""The small languages of some flags' values: a schedule, the end of a job by a metric, a bound that may be none."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from grpc_ps.client.shared.flags import Whole, refusal
+
+MAX_I31 = (1 << 31) - 1
+# As the setting has it: no bound on staleness.
+NO_BOUND = -1
+
+_MAX_STEPS = (1 << 63) - 1
+_SCHEDULES = (
+    "constant, exponential:STEPS:RATE, staircase:STEPS:RATE, piecewise:STEP=RATE,STEP=RATE,... or cosine:STEPS[:ALPHA]"
+)
+
+
+class Bound(Whole):
+    """A whole number, or the word `none` for no bound, which becomes -1 as in the setting."""
+
+    def __init__(self) -> None:
+        super().__init__(0, MAX_I31)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Shows both in --help."""
+        return "INTEGER|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number, or raises click.UsageError."""
+        if value in ("none", NO_BOUND, str(NO_BOUND)):
+            return NO_BOUND
+        try:
+            return super().convert(value, param, ctx)
+        except click.UsageError:
+            raise refusal(param, ctx, value, f"must be a whole number, 0 to {MAX_I31}, or none") from None
+
+
+def until(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Writes METRIC=NUMBER as the setting has it, with the direction that is meant; a click callback."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"\s*(\w+)\s*(>=|<=|=)\s*(\S+)\s*", value)
+    number = _number(found[3]) if found else math.nan
+    if found is None or not math.isfinite(number):
+        raise refusal(param, ctx, value, "must be METRIC=NUMBER, METRIC>=NUMBER or METRIC<=NUMBER")
+    metric, relation = found[1], found[2]
+    if relation == "=":
+        relation = "<=" if "loss" in metric or "error" in metric else ">="
+    return f"{metric}{relation}{number!r}"
+
+
+def schedule(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuses what is no schedule; a click callback. The lead has the same rules (`psserver/lead/schedule.py`)."""
+    if value is not None and not _is_schedule(value):
+        raise refusal(
+            param, ctx, value, f"must be {_SCHEDULES}; STEPS at least 1, STEP rising, RATE above 0, ALPHA 0 to 1"
+        )
+    return value
+
+
+def _is_schedule(text: str) -> bool:
+    kind, *arguments = text.split(":")
+    match kind, arguments:
+        case "constant", []:
+            return True
+        case (("exponential" | "staircase"), [steps, rate]):
+            return _is_steps(steps) and _number(rate) > 0
+        case "cosine", [steps]:
+            return _is_steps(steps)
+        case "cosine", [steps, alpha]:
+            return _is_steps(steps) and 0 <= _number(alpha) <= 1
+        case "piecewise", [pairs]:
+            return _is_piecewise(pairs)
+    return False
+
+
+def _is_piecewise(text: str) -> bool:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(_is_steps(step) and _number(rate) > 0 for step, _, rate in pairs):
+        return False
+    return all(int(one) < int(other) for (one, *_), (other, *_) in pairwise(pairs))
+
+
+def _is_steps(text: str) -> bool:
+    # Python refuses to read thousands of digits.
+    return text.isascii() and text.isdecimal() and len(text) < 99 and 1 <= int(text) <= _MAX_STEPS
+
+
+def _number(text: str) -> float:
+    """Returns the number, or NaN, which no comparison holds for, where the text is no finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,63 @@
+"""What the job waits for, and for how long it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.log import Done
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.lead.job import Job
+
+
+class Waits:
+    """The job's waits for somebody who is not there; each ends by one of the limits.
+
+    Not guarded: used by the lead's event loop alone.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._unstarted_since: float | None = None
+
+    def begin(self) -> None:
+        """Begins the wait for the start anew: the opener's values, or its successor, are awaited from now on."""
+        self._unstarted_since = None
+
+    def reason(self, job: Job) -> str:
+        """What keeps the job from going on, for people; empty while it runs."""
+        missing, training = job.shards.missing(), job.training
+        if missing and job.phase == "EMPTY":
+            return "shard " + ", ".join(map(str, missing)) + f" of {job.shards.count} to connect to the lead"
+        if job.phase == "OPENING" and job.definition is not None:
+            opener = job.definition.opener
+            return f"worker {opener.worker} ({opener.name}) to send the initial values"
+        if training is None or job.done is not None:
+            return ""
+        if not training.started:
+            return f"workers: {len(job.members)} of {training.rounds.needed} have joined"
+        if training.lacking:
+            return f"a replacement of {job.last_lost}" if job.last_lost else "more workers"
+        return ""
+
+    def end(self, job: Job, now: float) -> Done | None:
+        """How the job ends, if somebody was waited for too long."""
+        training, limits = job.training, self._limits
+        gone = job.shards.gone(now, limits.link) if job.phase != "EMPTY" else None
+        if gone is not None:
+            return Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {limits.link:g} s")
+        if training is not None and training.stalled(now, limits.rejoin):
+            lost = f"{job.last_lost} was lost and nobody took its place" if job.last_lost else "workers are missing"
+            return Done(4, f"{lost} for {limits.rejoin:g} s")
+        if job.phase == "RUNNING" and self.overdue(job, now):
+            return Done(4, f"not started within {limits.start:g} s: {self.reason(job)}")
+        return None
+
+    def overdue(self, job: Job, now: float) -> bool:
+        """Whether the job has not started for longer than it may."""
+        if job.training is not None and job.training.started:
+            return False
+        if self._unstarted_since is None:
+            self._unstarted_since = now
+        return now - self._unstarted_since > self._limits.start

@@ -1,0 +1,107 @@
+"""One push's part on this shard, on its way in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grpc_ps.client.shared.codec import ChunkView
+from grpc_ps.client.shared.errors import Corrupt, InvalidPush
+from grpc_ps.client.shared.image import ALIGNMENT, Bytes, Layout, block_views
+from grpc_ps.protos.coordination_pb2 import Whole
+from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.finite import first_non_finite, probably_finite
+from grpc_ps.psserver.squares import Span, Squares
+
+Array = npt.NDArray[Any]
+
+
+class Image:
+    """A push's image in memory, made once a place and filled anew by each push.
+
+    Attributes:
+        blocks: one typed, flat view per block.
+        operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
+    """
+
+    def __init__(self, layout: Layout, buffer: Bytes) -> None:
+        self.layout = layout
+        self.buffer = buffer
+        self.blocks: Sequence[Array] = block_views(layout, buffer)
+        self.operands: Any = None
+        uniform = all(block.dtype == "float32" for block in layout.blocks)
+        self._numbers: Array | None = buffer.view(np.float32) if uniform else None
+
+    def looks_finite(self, start: int, stop: int) -> bool:
+        """Whether bytes `start` to `stop` are surely finite; False asks for a closer look."""
+        if self._numbers is None:
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return probably_finite(self._numbers[start // 4 : stop // 4])
+
+
+class Part:
+    """One push's image on this shard, filled chunk by chunk in order.
+
+    Each chunk is tested for finiteness, and squared where the job clips by a norm, while it is still in the cache.
+
+    Attributes:
+        whole: the report, once all bytes are there.
+        dropped: it is of no interest any more, whole or not; its memory may be another's.
+    """
+
+    def __init__(self, header: PushHeader, image: Image, chunk_bytes: int, squared: Sequence[Span] = ()) -> None:
+        self.header = header
+        self._chunk_bytes = chunk_bytes
+        self.image = image
+        self.whole: Whole | None = None
+        self.dropped = False
+        self._received = 0
+        self._suspect = False
+        self._squares = Squares(squared, image.buffer) if squared else None
+
+    def write(self, chunk: ChunkView) -> None:
+        """Takes the next chunk.
+
+        Raises:
+            InvalidPush: for a gap, a repetition or bytes beyond the image.
+            Corrupt: for a chunk whose sum is wrong.
+        """
+        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.image.layout.total_bytes
+        if start != self._received or start == end:
+            got = f"a chunk of {len(chunk.data)} bytes at {start}"
+            raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
+        if end > total:
+            raise InvalidPush(f"{self}: bytes up to {end}, the image has {total}")
+        if len(chunk.data) > self._chunk_bytes or len(chunk.data) % ALIGNMENT:
+            rule = f"a multiple of {ALIGNMENT}, at most {self._chunk_bytes}"
+            raise InvalidPush(f"{self}: a chunk of {len(chunk.data)} bytes must be {rule}")
+        if not chunk.check():
+            raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
+        self.image.buffer[start:end] = np.frombuffer(chunk.data, np.uint8)
+        self._received = end
+        if self.header.kind == PushHeader.KIND_GRADIENTS:
+            self._suspect = self._suspect or not self.image.looks_finite(start, end)
+        if self._squares is not None:
+            self._squares.advance(end)
+
+    def finish(self) -> Whole:
+        """Declares the part whole.
+
+        Raises:
+            InvalidPush: if bytes are missing.
+        """
+        image = self.image
+        if self._received != image.layout.total_bytes:
+            raise InvalidPush(f"{self}: ended after {self._received} of {image.layout.total_bytes} bytes")
+        non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""
+        self.whole = Whole(header=self.header, non_finite=non_finite)
+        if self._squares is not None:
+            self.whole.squares.extend(self._squares.sums)
+        return self.whole
+
+    def __str__(self) -> str:
+        return f"push {self.header.sequence} of worker {self.header.id.worker}"

@@ -1,0 +1,87 @@
+"""What the log's entries do to the values: averages, limits, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from grpc_ps.client.shared.process import quiet_stderr
+from grpc_ps.psserver.clipping import clip_by_value, scale
+from grpc_ps.psserver.lead.log import Apply, Weighted
+from grpc_ps.psserver.mean import average
+from grpc_ps.psserver.part import Image
+from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.squares import squares
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.store import Store
+
+
+def load_store(threads: int) -> type[Store]:
+    """Imports TensorFlow, which takes seconds, and prepares it."""
+    with quiet_stderr():
+        from grpc_ps.psserver.store import Store, configure_tensorflow
+
+        configure_tensorflow(threads)
+    return Store
+
+
+class Updates:
+    """The store of one job, and what is done to gradients on their way into it.
+
+    Gradients are changed in the memory in which they arrived: the first push of a round becomes the mean. Not guarded:
+    the replay calls it, one call at a time, from the event loop or from the thread for large updates.
+
+    Args:
+        store_class: what `load_store` returned.
+        chunk_bytes: the largest chunk.
+    """
+
+    def __init__(self, store_class: Future[type[Store]], chunk_bytes: int) -> None:
+        self._store_class = store_class
+        self._chunk_bytes = chunk_bytes
+        self._plan: Plan
+        self._store: Store
+
+    def open(self, plan: Plan, values: Image) -> Snapshot:
+        """Takes first values; waits for TensorFlow."""
+        self._plan = plan
+        self._store = self._store_class.result()(plan.values.blocks, values.blocks, plan.job.settings)
+        return self._read(0)
+
+    def reduce(self, images: Sequence[Image], pushes: Weighted) -> list[float]:
+        """Makes the weighted mean of a round, in the first image; returns the squares of its blocks."""
+        average([image.blocks for image in images], [weight for _, weight in pushes])
+        return squares(self._plan.squared, images[0].buffer)
+
+    def apply(self, images: Sequence[Image], entry: Apply, averaged: bool) -> tuple[Snapshot, str]:
+        """Applies the weighted mean of a round; returns the values and the name of one that is not finite, if any.
+
+        Args:
+            averaged: `reduce` has made the mean already.
+        """
+        mean = images[0]
+        if not averaged:
+            average([image.blocks for image in images], [weight for _, weight in entry.pushes])
+        self._limit(mean, entry.scales)
+        if mean.operands is None:
+            mean.operands = self._store.operands(mean.blocks)
+        self._store.apply(mean.operands, entry.learning_rate)
+        snapshot = self._read(entry.step)
+        return snapshot, snapshot.non_finite()
+
+    def _limit(self, mean: Image, scales: tuple[float, ...]) -> None:
+        """Clips and scales the gradients of what is trainable; deltas of other state stay as they are."""
+        limit = self._plan.clip_value
+        if limit:
+            for block, array in zip(mean.layout.blocks, mean.blocks, strict=True):
+                if block.trainable:
+                    clip_by_value(array, limit)
+        if scales:
+            for factor, array in zip(self._plan.factors(scales), mean.blocks, strict=True):
+                scale(array, factor)
+
+    def _read(self, step: int) -> Snapshot:
+        return Snapshot(self._plan.values, self._store.read(), self._chunk_bytes, step)

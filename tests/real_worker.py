@@ -1,0 +1,88 @@
+"""Real workers with real models, in threads of this process, on a local cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from light_worker import DEADLINE
+from local_cluster import LocalCluster
+
+from grpc_ps.client import PSClient, Pulled
+from grpc_ps.models import Model
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.run import Worker
+
+
+@dataclass
+class Trained:
+    """What one worker saw: its lines, the model it read before it left, its summary, or how it failed."""
+
+    lines: list[str] = field(default_factory=list)
+    pulled: list[Pulled] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    @property
+    def read(self) -> Pulled:
+        return self.pulled[0]
+
+
+def train_in(
+    cluster: LocalCluster,
+    factories: Sequence[Callable[[], Model]],
+    *,
+    on_line: Callable[[str], None] = lambda line: None,
+    **config: Any,
+) -> list[Trained]:
+    """Runs a worker a factory to its end; `on_line` is told each line that one prints."""
+    addresses = tuple(cluster.addresses.split(","))
+    settings = WorkerConfig(addresses=addresses, model="test", **{"arguments": {}, "stated": {}, **config})
+    trained = [Trained() for _ in factories]
+    workers = [_worker(settings, factory, one, on_line) for factory, one in zip(factories, trained, strict=True)]
+    threads = [
+        threading.Thread(target=_run, args=(worker, one), daemon=True)
+        for worker, one in zip(workers, trained, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive(), "a worker did not end"
+    return trained
+
+
+def _worker(config: WorkerConfig, factory: Callable[[], Model], one: Trained, on_line: Callable[[str], None]) -> Worker:
+    def echo(line: str) -> None:
+        one.lines.append(line)
+        on_line(line)
+
+    def at_end(client: PSClient) -> None:
+        one.pulled.append(client.pull())
+
+    return Worker(config, factory, echo, at_end=at_end)
+
+
+def _run(worker: Worker, one: Trained) -> None:
+    try:
+        one.summary = json.loads(worker.run())
+    except BaseException as error:
+        one.error = error
+
+
+def train(
+    factories: Sequence[Callable[[], Model]],
+    *,
+    shards: int = 1,
+    stated: Mapping[str, Any] | None = None,
+    **presets: Any,
+) -> list[Trained]:
+    """Trains on a cluster of its own, which has to end by itself; every worker must have ended well."""
+    with LocalCluster(shards, presets={"workers": len(factories), **presets}) as cluster:
+        trained = train_in(cluster, factories, stated=stated or {})
+        assert [one.error for one in trained] == [None] * len(factories)
+        assert cluster.wait_ended() == [None] * shards
+    return trained

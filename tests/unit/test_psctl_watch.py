@@ -1,0 +1,158 @@
+"""psctl status and psctl watch: what they show of a cluster, and when watching ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from typing import Any
+
+import click
+import pytest
+from fake_control import FakeControl, job, status
+from printed_tables import table_rows
+from rich.console import Console
+
+from grpc_ps.client.client import ClusterStatus
+from grpc_ps.client.commands import tables
+from grpc_ps.client.commands.group import run
+from grpc_ps.client.commands.watch import Pace, line_of
+from grpc_ps.client.shared.errors import PeerUnreachable
+from grpc_ps.client.status import cluster_status
+from grpc_ps.protos import control_pb2 as wire
+
+STOPPED = wire.StatusResponse.PHASE_STOPPED
+
+
+def reading(step: int, uptime_ms: int, **fields: Any) -> ClusterStatus:
+    return cluster_status(status(step, uptime_ms=uptime_ms, **fields))
+
+
+def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluation = wire.Evaluation(global_step=20, metrics={"loss": 0.5, "accuracy": 0.9125})
+    with FakeControl(status(evaluation=evaluation, paused=True, learning_rate_factor=0.5)) as lead:
+        assert run(["status", "--ps", lead.address]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[:3] == [
+        "running, mnist, async, global step 30 of 3000, paused",
+        "learning rate 0.01 (0.5 of the schedule's), staleness bound none",
+        "evaluation at global step 20: accuracy 0.9125, loss 0.5",
+    ]
+    assert table_rows(output, "workers") == [
+        "0 a:1 up 8 318,040 57 0",
+        "1 b:2 down 5 310,000 50 7",
+        "1 host:17 computing, evaluates 15 44 12 2 1 4 (1.5, 7) 0.25 1.5 s",
+    ]
+
+
+def test_status_of_a_synchronous_job_that_ends_by_a_metric() -> None:
+    spec = job(mode="sync", workers=3, backup=1, min_workers=2, until="accuracy>=0.97")
+    now = cluster_status(status(job=spec))
+    assert tables.details(now) == "learning rate 0.01, N = 3, K = 1, at least 2 workers, until accuracy>=0.97"
+
+
+def test_status_before_there_is_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = wire.StatusResponse(phase=wire.StatusResponse.PHASE_EMPTY, waiting_for="shard 1 of 2 to connect")
+    with FakeControl(empty) as lead:
+        assert run(["status", "--ps", lead.address]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "empty, global step 0, waiting for shard 1 of 2 to connect"
+
+
+def test_status_as_json_has_everything_but_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(evaluation=wire.Evaluation(global_step=20, metrics={"loss": 0.5}))) as lead:
+        assert run(["status", "--ps", lead.address, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["phase"], record["global_step"], record["position"], record["paused"]) == ("running", 30, 57, False)
+    assert record["evaluation"] == {"global_step": 20, "metrics": {"loss": 0.5}}
+    (worker,) = record["workers"]
+    assert (worker["mean_staleness"], worker["max_staleness"], worker["activity"]) == (1.5, 7, "computing")
+    assert "parameters" not in record
+
+
+def test_watch_prints_a_line_a_reading_until_the_job_stops(capsys: pytest.CaptureFixture[str]) -> None:
+    readings = [status(30, uptime_ms=5000), status(130, uptime_ms=5500), status(200, uptime_ms=6000, phase=STOPPED)]
+    with FakeControl(*readings) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    tail = "learning rate 0.01, staleness bound none, workers 1, loss 0.25, late 2"
+    assert capsys.readouterr().out.splitlines() == [
+        f"running, mnist, async, global step 30 of 3000, {tail}",
+        f"running, mnist, async, global step 130 of 3000, 200 steps/s, {tail}",
+        f"stopped, mnist, async, global step 200 of 3000, 170 steps/s, {tail}",
+    ]
+
+
+def test_watch_as_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(30, uptime_ms=5000), status(60, uptime_ms=6000, phase=STOPPED)) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001", "--json"]) == 0
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["global_step"], first["steps_per_second"]) == (30, None)
+    assert (last["global_step"], last["steps_per_second"], last["phase"]) == (60, 30.0, "stopped")
+
+
+def test_watch_ends_well_when_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    # Written out at the end of the `with`, as Python does at its own end: that must find somewhere to go.
+    with FakeControl() as lead, open(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+        stdout.write("more")
+
+
+def test_watch_ends_well_when_the_lead_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(), status(), then_gone=True) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_watch_of_a_lead_that_was_never_there() -> None:
+    with FakeControl() as lead:
+        address = lead.address
+    with pytest.raises(PeerUnreachable, match=f"^{address}: "):
+        run(["watch", "--ps", address, "--interval", "0.001"])
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "x"])
+def test_b08_the_interval_is_above_zero(value: str) -> None:
+    with pytest.raises(click.UsageError) as refused:
+        run(["watch", "--ps", "a:1", "--interval", value])
+    assert refused.value.format_message() == f"--interval {value}: must be a finite number above 0"
+
+
+def test_on_a_terminal_a_table_is_drawn_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=160, height=50, color_system=None)
+    monkeypatch.setattr(tables, "console", lambda: console)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with FakeControl(status(30, uptime_ms=5000), status(60, uptime_ms=6000, phase=STOPPED)) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    shown = screen.getvalue()
+    assert "running, mnist, async, global step 30 of 3000" in shown
+    assert "stopped, mnist, async, global step 60 of 3000, 30 steps/s" in shown
+    assert shown.count("workers") == shown.count("shards") >= 2
+    assert "\x1b[1A" in shown, "the second table stands where the first one stood"
+    assert capsys.readouterr().out == ""
+
+
+def test_the_pace_is_over_ten_seconds() -> None:
+    pace = Pace()
+    assert pace(reading(0, 1000)) is None
+    assert pace(reading(10, 2000)) == 10
+    assert pace(reading(10, 11_000)) == 1
+    # The first reading is older than ten seconds now.
+    assert pace(reading(20, 12_000)) == 1
+    assert pace(reading(20, 100_000)) == 0
+
+
+def test_a_lead_that_has_started_anew_has_no_pace_yet() -> None:
+    pace = Pace()
+    pace(reading(50, 9000))
+    assert pace(reading(10, 1000, generation=3)) is None
+    assert pace(reading(30, 2000, generation=3)) == 20
+
+
+def test_a_line_without_workers() -> None:
+    assert line_of(reading(0, 0, workers=[]), None).endswith("staleness bound none, workers 0")

@@ -1,0 +1,93 @@
+"""The flags that say which model and data are meant, for all of the `worker` command's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from grpc_ps.client.shared.flags import Decorated, OneOf
+from grpc_ps.models.datasets import CHOICES
+from grpc_ps.worker.config import Value
+
+# Nothing here may import gRPC, and so no module of errors, when this one is loaded: see `worker.cli`.
+
+
+def model_options(command: Decorated) -> Decorated:
+    """Adds --model and --model-arg."""
+    for option in (
+        click.option(
+            "--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the model; may be repeated."
+        ),
+        click.option(
+            "--model",
+            required=True,
+            help="A model's name (linear, mnist), file.py:attribute or package.module:attribute.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def data_options(command: Decorated) -> Decorated:
+    """Adds --data-dir, --data and --device."""
+    for option in (
+        click.option(
+            "--device", metavar="cpu:N|gpu:N", help="Where the model is placed; nothing of it runs elsewhere."
+        ),
+        click.option(
+            "--data", type=OneOf(*CHOICES), help="Data that needs no files; digits if there is no --data-dir."
+        ),
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path),
+            help="Folder with MNIST's files, or with a folder mnist of them.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_value(text: str) -> Value:
+    """The value of a --model-arg: a whole number, a number or a text, whichever it reads as first."""
+    kinds: tuple[Callable[[str], Value], ...] = (int, float)
+    for kind in kinds:
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_arguments(texts: tuple[str, ...]) -> dict[str, Value]:
+    """The arguments of the model by name.
+
+    Raises:
+        click.UsageError: one is not NAME=VALUE, or a name is given twice.
+    """
+    arguments: dict[str, Value] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise click.UsageError(f"--model-arg {text}: must be NAME=VALUE")
+        if key in arguments:
+            raise click.UsageError(f"--model-arg {text}: {key} is given twice")
+        arguments[key] = parse_value(value)
+    return arguments
+
+
+def check_data(model: str, name: str | None, directory: Path | None) -> None:
+    """Refuses data that the model does not take, as far as that is known without the model.
+
+    Raises:
+        click.UsageError: says what excludes each other.
+    """
+    from grpc_ps import models
+    from grpc_ps.models.datasets import ChoiceError, choose
+
+    default = models.MODELS[model].data if model in models.MODELS else CHOICES[0]
+    try:
+        choose(default, name=name, directory=directory)
+    except ChoiceError as error:
+        raise click.UsageError(str(error)) from None

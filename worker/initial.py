@@ -1,0 +1,183 @@
+"""First values out of a file of weights (--init-from), in place of those that the seed gives."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from grpc_ps.client import ParameterSpec
+from grpc_ps.client.shared.blocks import FLOATING
+from grpc_ps.client.shared.errors import DataError
+from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.models import Array
+
+SUFFIXES = (".npz", ".safetensors")
+
+# safetensors' names of the types that a parameter can have. Other types are shown by their own names.
+_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "F64": "float64",
+        "F32": "float32",
+        "F16": "float16",
+        "BF16": "bfloat16",
+        "I64": "int64",
+        "I32": "int32",
+        "BOOL": "bool",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What the file's header says of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class InitialFile:
+    """A file whose header has been read. `digest` is the hex sha256 of all its bytes."""
+
+    path: Path
+    digest: str
+    tensors: Mapping[str, Tensor]
+
+    def check(self, specs: Sequence[ParameterSpec]) -> list[str]:
+        """Refuses a file that has not every parameter in its shape and kind. Returns the names it has beyond them.
+
+        Raises:
+            DataError: names the file, the parameter and both forms of it.
+        """
+        for spec in specs:
+            tensor = self.tensors.get(spec.name)
+            if tensor is None:
+                raise DataError(f"{self.path}: has no parameter {spec.name!r}; it has {_some(self.tensors)}")
+            self._compare(spec, "shape", list(tensor.shape), list(spec.shape))
+            both_floating = {tensor.dtype, spec.dtype} <= set(FLOATING)
+            if not both_floating:
+                self._compare(spec, "type", tensor.dtype, spec.dtype)
+        return sorted(self.tensors.keys() - {spec.name for spec in specs})
+
+    def _compare(self, spec: ParameterSpec, what: str, has: object, wanted: object) -> None:
+        if has != wanted:
+            raise DataError(f"{self.path}: parameter {spec.name!r} has {what} {has}, the model's has {wanted}")
+
+    def load(self, specs: Sequence[ParameterSpec]) -> dict[str, Array]:
+        """The parameters' values, in the types of the model; the file must have been checked.
+
+        Raises:
+            DataError: the file cannot be read any more, has changed, or has a value that is not finite in that type.
+        """
+        with _reading(self.path):
+            names = [spec.name for spec in specs]
+            found = _load_npz(self.path, names) if self.path.suffix == ".npz" else _load_safetensors(self.path, names)
+            if _digest(self.path) != self.digest:
+                raise ValueError("has changed since it was checked")
+        return {spec.name: self._convert(spec, found[spec.name]) for spec in specs}
+
+    def _convert(self, spec: ParameterSpec, array: Array) -> Array:
+        with np.errstate(over="ignore"):  # What overflows is infinite, and so refused.
+            converted = array.astype(numpy_dtype(spec.dtype))
+        if spec.dtype in FLOATING and not np.isfinite(converted).all():
+            raise DataError(f"{self.path}: parameter {spec.name!r} has values that are not finite as {spec.dtype}")
+        return converted
+
+
+def open_initial(path: Path) -> InitialFile:
+    """Reads the header of a file of weights and the hash of its bytes. Needs no TensorFlow.
+
+    Raises:
+        DataError: there is no such file, or it is not what its name says.
+    """
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: a file of weights ends in {' or '.join(SUFFIXES)}")
+    with _reading(path):
+        tensors = _npz_header(path) if path.suffix == ".npz" else _safetensors_header(path)
+        return InitialFile(path, _digest(path), tensors)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except Exception as error:  # Both formats' readers raise whatever a damaged file leads them to.
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DataError(f"{path}: cannot be read as weights: {' '.join(text.split())}") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _npz_header(path: Path) -> dict[str, Tensor]:
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} is damaged")
+        return {name.removesuffix(".npy"): _npy_header(archive, name) for name in archive.namelist()}
+
+
+def _npy_header(archive: zipfile.ZipFile, name: str) -> Tensor:
+    with archive.open(name) as file:
+        shape, dtype = _read_npy_header(file)  # type: ignore[arg-type]  # it reads, which is all that is asked of it
+    if dtype.hasobject:
+        raise ValueError(f"{name} is pickled, which could run code of its own: save arrays of numbers")
+    return Tensor(shape, dtype.name)
+
+
+def _read_npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _load_npz(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in names}
+
+
+def _safetensors_header(path: Path) -> dict[str, Tensor]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+        return {name: Tensor(tuple(part.get_shape()), _type_name(part.get_dtype())) for name, part in parts.items()}
+
+
+def _type_name(name: str) -> str:
+    return _TYPES.get(name, name)
+
+
+def _load_safetensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    from safetensors import deserialize
+
+    tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    # The package makes arrays of numpy's own types only, and bfloat16 is none; so they are made here.
+    found = {name: tensor for name, tensor in tensors if name in names}
+    return {name: _array(tensor) for name, tensor in found.items()}
+
+
+def _array(tensor: Mapping[str, Any]) -> Array:
+    return np.frombuffer(tensor["data"], numpy_dtype(_type_name(tensor["dtype"]))).reshape(tensor["shape"])
+
+
+def _some(names: Mapping[str, object]) -> str:
+    shown = sorted(names)[:5]
+    more = len(names) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")

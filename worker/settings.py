@@ -1,0 +1,53 @@
+"""The job's settings as a worker has them: what it states, what it would choose, and what it makes of the job's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from grpc_ps.models import ModelDefaults, TrainData
+from grpc_ps.worker.config import Value, WorkerConfig
+
+
+class OtherThreads(Exception):
+    """The job computes with another number of threads than this process's TensorFlow, which cannot be changed."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(f"the job has {threads} threads")
+        self.threads = threads
+
+
+def stated_settings(config: WorkerConfig, train: TrainData) -> dict[str, Value]:
+    """What this worker insists on: the user's flags, its data, which is to be the same everywhere, and first values."""
+    stated = {**config.stated, "examples": train.examples, "data": train.fingerprint}
+    return stated if config.initial is None else {**stated, "initial_values": config.initial.digest}
+
+
+def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> dict[str, Value]:
+    """What this worker would choose. Another end that the user states replaces the model's number of steps."""
+    chosen: dict[str, Value] = {
+        "optimizer": defaults.optimizer,
+        "learning_rate": defaults.learning_rate,
+        "batch_size": defaults.batch_size,
+        **defaults.hyper,
+    }
+    other_end = "epochs" in stated or "until" in stated
+    return chosen if other_end else {**chosen, "steps": defaults.steps}
+
+
+def target_step(settings: Mapping[str, Value]) -> int:
+    """The job's last global step as far as its settings tell; zero if they do not.
+
+    In a round several batches make one step.
+    """
+    steps, epochs = int(settings.get("steps", 0)), int(settings.get("epochs", 0))
+    if steps or not epochs:
+        return steps
+    batches = -(-int(settings["examples"]) // int(settings["batch_size"])) * epochs
+    return -(-batches // int(settings["workers"])) if settings["mode"] == "sync" else batches
+
+
+def until_metric(settings: Mapping[str, Value]) -> str | None:
+    """The metric of an evaluation that is to end the job; None if none is."""
+    found = re.match(r"\w+", str(settings.get("until", "")))
+    return found[0] if found else None

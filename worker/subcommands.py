@@ -1,0 +1,80 @@
+"""`worker placement` and `worker evaluate`: what `psctl`, which has no TensorFlow, asks of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from grpc_ps.client.shared.flags import Command, connect_timeout_option
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
+
+# Nothing here may import gRPC, and so no module of errors, when this one is loaded: see `worker.cli`.
+
+_SETTINGS = {"max_content_width": 120}
+
+
+def _config(flags: Mapping[str, Any]) -> WorkerConfig:
+    from grpc_ps.client import parse_addresses
+    from grpc_ps.worker.device import parse_device
+    from grpc_ps.worker.loading import check_model
+
+    addresses = parse_addresses(flags["ps"]) if flags.get("ps") is not None else ()
+    arguments = parse_arguments(flags["model_arg"])
+    check_model(flags["model"], arguments)
+    check_data(flags["model"], flags.get("data"), flags.get("data_dir"))
+    return WorkerConfig(
+        addresses=addresses,
+        model=flags["model"],
+        arguments=arguments,
+        stated={},
+        data=flags.get("data"),
+        data_dir=flags.get("data_dir"),
+        device=parse_device(flags["device"]) if flags.get("device") is not None else None,
+        connect_timeout=flags.get("connect_timeout", 0.0),
+        json=flags["json"],
+    )
+
+
+@click.command(cls=Command, context_settings=_SETTINGS)
+@model_options
+@click.option("--json", is_flag=True, help="Print one line of JSON.")
+@click.pass_obj
+def placement(_: object, /, **flags: Any) -> int:
+    """Prints the parameters of a model: what a cluster would have to place. Nothing is connected to."""
+    config = _config(flags)
+    from grpc_ps.worker.device import start_tensorflow
+
+    start_tensorflow(threads=None, device=None)
+    from grpc_ps.worker.describe import Parameters
+
+    found = Parameters.of(config)
+    click.echo(json.dumps(found.record()) if config.json else found.table())
+    return 0
+
+
+@click.command(cls=Command, context_settings=_SETTINGS)
+@click.option("--ps", required=True, metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
+@model_options
+@data_options
+@connect_timeout_option("servers to send their values")
+@click.option("--json", is_flag=True, help="Print one line of JSON.")
+@click.pass_obj
+def evaluate(_: object, /, **flags: Any) -> int:
+    """Prints the metrics of what a cluster has learnt by now, on the test set. Training goes on meanwhile."""
+    config = _config(flags)
+    from grpc_ps.worker.device import start_tensorflow
+
+    start_tensorflow(threads=None, device=config.device)
+    from grpc_ps.worker.describe import Evaluated
+
+    found = Evaluated.of(config)
+    click.echo(json.dumps(found.record()) if config.json else found.line())
+    return 0
+
+
+SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType({"placement": placement, "evaluate": evaluate})
