@@ -23,24 +23,20 @@ class FollowRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "parts", "reduced")
+    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    PARTS_FIELD_NUMBER: _ClassVar[int]
-    REDUCED_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shard: int
     shard_count: int
     boot: int
     address: str
     position: int
-    parts: _containers.RepeatedCompositeFieldContainer[Whole]
-    reduced: Reduced
-    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Whole, _Mapping]]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Whole(_message.Message):
     __slots__ = ("header", "non_finite", "squares")

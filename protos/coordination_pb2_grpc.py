@@ -51,7 +51,8 @@ class CoordinationServicer(object):
         Order, from the lead: `welcome` first; then the entries of the log after `hello.position`, each once, in
         order; last, `shutdown`.
         Blocks: entries come as they are written.
-        Repeat: a shard whose link broke calls again with the position of its last entry and every part that it holds.
+        Repeat: a shard whose link broke calls again with the position of its last entry, and reports anew every part that
+        it holds whole and a mean that is made and not applied.
         Errors: FAILED_PRECONDITION with MISMATCH (shard number or count, a second process for one shard), LOST_STATE
         (a shard that restarted under an open job), NOT_LEAD; INVALID_ARGUMENT with USAGE or, for a report that does not
         fit the job, INVALID_PUSH.

@@ -72,10 +72,6 @@ class CoordinationService:
             lead.disconnect(hello.shard, hello.boot, news)
 
     async def _read(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
-        for part in hello.parts:
-            lead.whole(hello.shard, part)
-        if hello.HasField("reduced"):
-            lead.reduced(hello.shard, hello.reduced)
         while True:
             request: Any = await context.read()
             if request is EOF:

@@ -106,15 +106,17 @@ class Link:
             call.cancel()
 
     def _fresh_hello(self) -> wire.Hello:
+        """Begins anew: what the lead may have missed is reported behind `hello`, each thing in a message of its own."""
         self._reports = asyncio.Queue()
+        for whole in self._replay.staging.all_whole():
+            self.whole(whole)
+        if self._replay.reduced is not None:
+            self.reduced(self._replay.reduced)
         if self._overflow is not None:
             self._reports.put_nowait(self._overflow)
         hello = wire.Hello()
         hello.CopyFrom(self._hello)
         hello.position = self._acknowledged = self._replay.delivered
-        hello.parts.extend(self._replay.staging.all_whole())
-        if self._replay.reduced is not None:
-            hello.reduced.CopyFrom(self._replay.reduced)
         return hello
 
     async def _send_reports(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> None:
