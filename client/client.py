@@ -171,6 +171,7 @@ class PSClient:
             lead=self._shards[0],
             # A shard that cannot be reached for a lease is lost, and the job with it; one that is there and silent (it
             # stands still, or a link swallows what is sent) gets three.
+            attach_timeout=self.timeout,
             reconnect_timeout=min(self.timeout, membership.lease or self.timeout),
             lost_timeout=min(self.timeout, 3 * membership.lease or self.timeout),
             on_leave=lambda: None if membership.ended else self._shards[0].leave(leave, _LEAVE_SECONDS),

@@ -32,15 +32,22 @@ class Connection:
         identity: who attaches.
         job: sent along until `worked` is called, for shards that do not know the job; None from whom does not open it.
         timeout: seconds.
+        first_timeout: seconds for the first time instead: shards may still be starting.
     """
 
     def __init__(
-        self, shards: Sequence[Shard], identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float
+        self,
+        shards: Sequence[Shard],
+        identity: job_pb2.Identity,
+        job: job_pb2.JobSpec | None,
+        timeout: float,
+        first_timeout: float,
     ) -> None:
         self._shards = shards
         self._identity = identity
         self._job = job
         self._timeout = timeout
+        self._first_timeout = max(timeout, first_timeout)
         self._links: Links | None = None
         self._boots: list[int] = []
         self._breaks = 0
@@ -59,7 +66,11 @@ class Connection:
 
     def attached(self) -> Links:
         """Returns the links, making them if there have been none. Raises PsError; broken ones are left to `recover`."""
-        return self._links or self._attach(self._timeout)[0]
+        return self._links or self._attach(self._patience)[0]
+
+    @property
+    def _patience(self) -> float:
+        return self._timeout if self._boots else self._first_timeout
 
     def worked(self) -> None:
         """Notes that an answer of all shards has come: they know the job, and breaks in a row begin anew."""
@@ -82,7 +93,7 @@ class Connection:
         begin = time.monotonic()
         event(_LOGGER, "link_broken", why=error)
         while not self._closed:
-            left = begin + self._timeout - time.monotonic()
+            left = begin + self._patience - time.monotonic()
             if not isinstance(error, RETRIED) or self._breaks > _MAX_BREAKS or left <= 0:
                 self._drop()
                 raise error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from grpc_ps.client.shared.errors import Ending, PeerLost, PeerUnreachable, PsError
@@ -38,8 +40,9 @@ class Listener(Protocol):
 class Heartbeat:
     """Sends a heartbeat four times a lease until it is stopped, the job is done or the lead refuses.
 
-    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. No lock is
-    needed: what is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
+    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. `_telling` is
+    held while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
+    itself. What is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Heartbeat:
         self._interval = lease / BEATS_PER_LEASE
         self._lost_timeout = lost_timeout
         self._stopped = threading.Event()
+        self._telling = threading.RLock()
         self._heard = time.monotonic()
         self._report: tuple[int, float | None] = (0, None)
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -60,8 +64,12 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread without waiting for a call that is under way."""
-        self._stopped.set()
+        """Ends the thread without waiting for a call that is under way, whose answer is told to nobody any more.
+
+        What the listener is being told it is told to the end: that is waited for.
+        """
+        with self._telling:
+            self._stopped.set()
 
     def note(self, local_step: int, loss: float | None) -> None:
         """Sets what the next heartbeats report."""
@@ -82,11 +90,11 @@ class Heartbeat:
                 response = self.ask(max(self._interval, 1.0))
             except PsError as error:
                 if (final := self._final(error)) is not None:
-                    self._end(final)
+                    self._tell(partial(self._listener.lost, final))
                     return
             else:
                 self._heard = time.monotonic()
-                self._listener.beat(response)
+                self._tell(partial(self._listener.beat, response))
                 if response.done:
                     return
 
@@ -98,6 +106,7 @@ class Heartbeat:
             return None
         return PeerLost(f"{self._lead.address}: shard 0 has not answered for {self._lost_timeout:g} s ({error})")
 
-    def _end(self, error: PsError) -> None:
-        if not self._stopped.is_set():
-            self._listener.lost(error)
+    def _tell(self, what: Callable[[], None]) -> None:
+        with self._telling:
+            if not self._stopped.is_set():
+                what()

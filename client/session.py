@@ -61,11 +61,12 @@ class TrainingSession:
         parameters: Parameters,
         shards: Sequence[Shard],
         lead: Lead,
+        attach_timeout: float = 60.0,
         reconnect_timeout: float = 60.0,
         lost_timeout: float = 60.0,
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begins to beat; timeouts in seconds, for shards out of reach and for a silent lead."""
+        """Begins to beat; timeouts in seconds: for shards that still start, for shards out of reach, a silent lead."""
         self.settings: Mapping[str, Setting] = from_message(membership.job.settings)
         self.opener = membership.opener
         self.run = membership.identity.run
@@ -80,7 +81,7 @@ class TrainingSession:
         self._images = parameters
         self._on_leave = on_leave
         job = membership.job if membership.opener else None
-        self._connection = Connection(shards, membership.identity, job, reconnect_timeout)
+        self._connection = Connection(shards, membership.identity, job, reconnect_timeout, first_timeout=attach_timeout)
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
         self._lock = threading.Lock()
         self._verdict: Reply | PsError | None = membership.ended
@@ -169,8 +170,9 @@ class TrainingSession:
 
     def leave(self) -> None:
         """Gives the place back and closes the links. Never raises; calling it again does nothing."""
-        self._heartbeat.stop()
+        # In this order: a heartbeat that waits for answers which are on their way stops when the links are closed.
         self.interrupt("this worker has left the job")
+        self._heartbeat.stop()
         leave, self._on_leave = self._on_leave, lambda: None
         try:
             leave()

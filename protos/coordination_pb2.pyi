@@ -9,34 +9,38 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced")
+    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     OVERFLOW_FIELD_NUMBER: _ClassVar[int]
     REDUCED_FIELD_NUMBER: _ClassVar[int]
+    UNPINNED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     whole: Whole
     acknowledged: int
     overflow: Overflow
     reduced: Reduced
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ...) -> None: ...
+    unpinned: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position")
+    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "chunk_bytes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shard: int
     shard_count: int
     boot: int
     address: str
     position: int
-    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    chunk_bytes: int
+    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., chunk_bytes: _Optional[int] = ...) -> None: ...
 
 class Whole(_message.Message):
     __slots__ = ("header", "non_finite", "squares")

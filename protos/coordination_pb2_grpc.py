@@ -53,7 +53,7 @@ class CoordinationServicer(object):
         Blocks: entries come as they are written.
         Repeat: a shard whose link broke calls again with the position of its last entry, and reports anew every part that
         it holds whole and a mean that is made and not applied.
-        Errors: FAILED_PRECONDITION with MISMATCH (shard number or count, a second process for one shard), LOST_STATE
+        Errors: FAILED_PRECONDITION with MISMATCH (shard number, count or chunk size, a second process), LOST_STATE
         (a shard that restarted under an open job), NOT_LEAD; INVALID_ARGUMENT with USAGE or, for a report that does not
         fit the job, INVALID_PUSH.
         """

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from grpc_ps.client.shared.blocks import place
 from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
-from grpc_ps.psserver.messages import specs_of
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.worker_service import lead_of
 
@@ -29,7 +27,7 @@ class ControlService:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
         job = lead.job
-        now = time.monotonic()
+        now = lead.now()
         return wire.StatusResponse(
             run=self._replay.run,
             generation=self._replay.generation,
@@ -39,13 +37,15 @@ class ControlService:
             shards=self._shards(lead),
             workers=[_worker_status(member, now, job) for member in job.members],
             opened=job.opened,
-            uptime_ms=int((now - lead.started_at) * 1000),
+            uptime_ms=int((time.monotonic() - lead.started_at) * 1000),
             waiting_for=job.waiting_for(),
             learning_rate_factor=job.training.factor if job.training else 1.0,
             learning_rate=job.training.learning_rate if job.training else 0.0,
             paused=job.training is not None and job.training.paused,
             evaluation=_evaluation(job),
             position=job.log.position,
+            exit_code=job.done.exit_code if job.done else 0,
+            reason=job.done.reason if job.done else "",
         )
 
     async def Set(self, request: wire.SetRequest, context: Any) -> wire.SetResponse:
@@ -68,10 +68,9 @@ class ControlService:
             wire.ShardStatus(shard=it.shard, address=it.address, connected=it.lost_at is None, position=it.position)
             for it in job.shards
         ]
-        if job.opened and lead.spec is not None:
-            placed = place(specs_of(lead.spec), job.shards.count).shards
+        if job.opened and self._replay.plan is not None:
             for status in shards:
-                blocks = placed[status.shard]
+                blocks = self._replay.plan.placement.shards[status.shard]
                 status.blocks, status.value_bytes = len(blocks), sum(block.nbytes for block in blocks)
         return shards
 
@@ -101,7 +100,7 @@ def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
         done=outcomes["DONE"],
         batch=member.batch,
         staleness=member.staleness,
-        silent_ms=int((now - member.last_beat) * 1000),
+        silent_ms=max(0, int((now - member.last_beat) * 1000)),
         loss=member.loss,
         evaluator=member.incarnation == job.evaluation.holder,
         mean_staleness=member.total_staleness / max(1, outcomes["APPLIED"]),

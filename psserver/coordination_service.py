@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.errors import Mismatch, UsageError
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
@@ -56,6 +56,9 @@ class CoordinationService:
             raise UsageError("the first message of a link is `hello`")
         hello = request.hello
         check_protocol(hello.protocol)
+        if hello.chunk_bytes != lead.chunk_bytes:
+            sizes = f"shard {hello.shard} has {hello.chunk_bytes}, the lead {lead.chunk_bytes}"
+            raise Mismatch(f"--chunk-bytes: {sizes}; it must be the same on all shards")
         news = lead.connect(hello)
         reader = asyncio.create_task(self._read(lead, hello, context))
         writer = asyncio.create_task(self._write(lead, hello, news, context))
@@ -82,6 +85,8 @@ class CoordinationService:
                 lead.reduced(hello.shard, request.reduced)
             if request.HasField("overflow"):
                 lead.overflow(request.overflow.parameter, request.overflow.global_step)
+            if request.unpinned:
+                lead.unpin(hello.shard, request.unpinned)
             if request.acknowledged:
                 lead.acknowledge(hello.shard, request.acknowledged)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 
 
-class Links:
+class FollowerLinks:
     """All links of all shards: a shard may have two for a moment, when the end of the old one is noticed late.
 
     Not guarded: used by the lead's event loop alone.

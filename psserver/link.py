@@ -65,6 +65,11 @@ class Link:
         self._overflow = wire.FollowRequest(overflow=wire.Overflow(parameter=parameter, global_step=step))
         self._reports.put_nowait(self._overflow)
 
+    def unpinned(self, snapshot: int) -> None:
+        """Tells the lead of a snapshot that was read. What a broken link loses of that is not told again: at the lead
+        every snapshot's time ends."""
+        self._reports.put_nowait(wire.FollowRequest(unpinned=snapshot))
+
     async def run(self) -> wire.Shutdown:
         """Follows the lead until it says that the job is over.
 

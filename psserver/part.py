@@ -25,13 +25,15 @@ class Image:
     Attributes:
         blocks: one typed, flat view per block.
         operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
+        squares: the sums of what is there of the push that fills it, where the job clips by a norm.
     """
 
-    def __init__(self, layout: Layout, buffer: Bytes) -> None:
+    def __init__(self, layout: Layout, buffer: Bytes, squared: Sequence[Span] = ()) -> None:
         self.layout = layout
         self.buffer = buffer
         self.blocks: Sequence[Array] = block_views(layout, buffer)
         self.operands: Any = None
+        self.squares = Squares(squared, buffer) if squared else None
         uniform = all(block.dtype == "float32" for block in layout.blocks)
         self._numbers: Array | None = buffer.view(np.float32) if uniform else None
 
@@ -53,7 +55,7 @@ class Part:
         dropped: it is of no interest any more, whole or not; its memory may be another's.
     """
 
-    def __init__(self, header: PushHeader, image: Image, chunk_bytes: int, squared: Sequence[Span] = ()) -> None:
+    def __init__(self, header: PushHeader, image: Image, chunk_bytes: int) -> None:
         self.header = header
         self._chunk_bytes = chunk_bytes
         self.image = image
@@ -61,7 +63,8 @@ class Part:
         self.dropped = False
         self._received = 0
         self._suspect = False
-        self._squares = Squares(squared, image.buffer) if squared else None
+        if image.squares is not None:
+            image.squares.restart()
 
     def write(self, chunk: ChunkView) -> None:
         """Takes the next chunk.
@@ -85,8 +88,8 @@ class Part:
         self._received = end
         if self.header.kind == PushHeader.KIND_GRADIENTS:
             self._suspect = self._suspect or not self.image.looks_finite(start, end)
-        if self._squares is not None:
-            self._squares.advance(end)
+        if self.image.squares is not None:
+            self.image.squares.advance(end)
 
     def finish(self) -> Whole:
         """Declares the part whole.
@@ -99,8 +102,8 @@ class Part:
             raise InvalidPush(f"{self}: ended after {self._received} of {image.layout.total_bytes} bytes")
         non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""
         self.whole = Whole(header=self.header, non_finite=non_finite)
-        if self._squares is not None:
-            self.whole.squares.extend(self._squares.sums)
+        if image.squares is not None:
+            self.whole.squares.extend(image.squares.sums)
         return self.whole
 
     def __str__(self) -> str:

@@ -10,14 +10,16 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpc_ps.client.shared.errors import Fenced, PeerLost, RolledBack, WrongRun, error_classes
+from grpc_ps.client.shared.errors import PeerLost, RolledBack, WrongRun, error_classes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2 import Reduced
+from grpc_ps.psserver.admission import Admission
 from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Reduce, Stop, Weighted
 from grpc_ps.psserver.messages import answer_message
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.reader_pins import ReaderPins
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.staging import Key, Staging
@@ -42,6 +44,8 @@ class Replay:
         delivered: position of the last entry taken; `position` of the last one carried out.
         opened: whether the job is open.
         reduced: the mean that is made and not applied yet.
+        admission: the lives of workers that are welcome.
+        pins: the snapshots that readers may have.
 
     Args:
         shard, shard_count: which shard this is.
@@ -51,7 +55,9 @@ class Replay:
         on_overflow: told the parameter and step of an update whose result is not finite.
         on_reduced: told of each mean that `reduce` asked for. Both are called after the entry, never within `deliver`:
             they lead to further entries.
-        on_failure: told of an error that makes this shard useless.
+        on_read: told the name of each snapshot that a reader has had.
+        on_failure: told of each error in carrying out an entry, wherever it arises: this shard is useless then, and
+            carries out no more than what tells workers that the job is over.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Replay:
         store_class: Future[type[Store]],
         on_overflow: Callable[[str, int], None],
         on_reduced: Callable[[Reduced], None],
+        on_read: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -76,11 +83,10 @@ class Replay:
         self.plan: Plan | None = None
         self.staging = Staging(chunk_bytes)
         self.sessions = Sessions()
-        self.pins: dict[int, Snapshot] = {}
+        self.admission = Admission()
+        self.pins = ReaderPins(on_read)
         self.reduced: Reduced | None = None
         self._mean: Weighted = ()
-        self._admitted: dict[int, int] = {}
-        self._dismissed: dict[int, int] = {}
         self._kernels = kernels
         self._updates = Updates(store_class, chunk_bytes)
         self._snapshot: Snapshot | None = None
@@ -89,6 +95,7 @@ class Replay:
         self._on_failure = on_failure
         self._backlog: deque[tuple[int, Entry]] = deque()
         self._busy = False
+        self._failed = False
         self._changed = asyncio.Event()
 
     def expect(self, job: job_pb2.JobSpec) -> None:
@@ -96,7 +103,7 @@ class Replay:
         self.plan = Plan(job, self.shard, self.shard_count)
 
     def deliver(self, position: int, entry: Entry) -> None:
-        """Carries out the next entry, now or when those before it are."""
+        """Carries out the next entry, now or when those before it are. Never raises: see `on_failure`."""
         self.delivered = position
         self._backlog.append((position, entry))
         self._work()
@@ -104,16 +111,25 @@ class Replay:
     def _work(self) -> None:
         while self._backlog and not self._busy:
             self.position, entry = self._backlog.popleft()
-            self._carry_out(entry)
+            if not self._failed or _ends(entry):
+                self._guarded(self._carry_out, entry)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _guarded(self, work: Callable[..., None], *what: Any) -> None:
+        """Does a piece of carrying out an entry. An error of any kind is told: what follows would be built on it."""
+        try:
+            work(*what)
+        except Exception as error:
+            self._failed = True
+            self._on_failure(error)
 
     def _carry_out(self, entry: Entry) -> None:
         match entry:
             case Open(push):
                 self._open(push)
             case Admit(worker, incarnation):
-                self._admitted[worker] = incarnation
+                self.admission.admit(worker, incarnation)
             case Dismiss():
                 self._dismiss(entry)
             case Reduce(pushes):
@@ -175,7 +191,7 @@ class Replay:
 
     def _later(self, report: Callable[..., None], *what: Any) -> None:
         """Reports after the entries at hand: what the lead makes of it comes behind them."""
-        asyncio.get_running_loop().call_soon(report, *what)
+        asyncio.get_running_loop().call_soon(self._guarded, report, *what)
 
     def _update(self, images: int, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Runs work on that many images, here or in the thread."""
@@ -196,9 +212,7 @@ class Replay:
         session.send(Outgoing(answer, snapshot))
 
     def _dismiss(self, entry: Dismiss) -> None:
-        if self._admitted.get(entry.worker) == entry.incarnation:
-            del self._admitted[entry.worker]
-        self._dismissed[entry.worker] = max(self._dismissed.get(entry.worker, 0), entry.incarnation)
+        self.admission.dismiss(entry.worker, entry.incarnation)
         self.staging.dismiss(entry.worker, entry.incarnation, entry.keep)
         session = self.sessions.get(entry.worker, entry.incarnation)
         if session is not None:
@@ -206,22 +220,19 @@ class Replay:
 
     def _pin(self, name: int, keep: float) -> None:
         if self._snapshot is not None:
-            self.pins[name] = self._snapshot.share()
-            asyncio.get_running_loop().call_later(keep, self.pins.pop, name, None)
+            self.pins.add(name, self._snapshot, keep)
 
     def _in_kernels(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        self._busy = True
         future = asyncio.get_running_loop().run_in_executor(self._kernels, work)
+        self._busy = True
         future.add_done_callback(partial(self._resume, then))
 
     def _resume(self, then: Callable[[T], None], future: asyncio.Future[T]) -> None:
         self._busy = False
-        error = None if future.cancelled() else future.exception()
-        if error is not None:
-            self._on_failure(error)
-        elif not future.cancelled():
-            then(future.result())
-            self._work()
+        if future.cancelled():
+            return
+        self._guarded(lambda: then(future.result()))
+        self._work()
 
     @property
     def _opened_plan(self) -> Plan:
@@ -254,15 +265,6 @@ class Replay:
         if self.run and identity.run != self.run:
             raise WrongRun("that job is gone and another one runs here: start the worker anew")
 
-    def check_admitted(self, worker: int, incarnation: int) -> None:
-        """Refuses a push of a life that the log has ended: nobody would ever name it.
-
-        Raises:
-            Fenced
-        """
-        if self._admitted.get(worker) != incarnation:
-            raise Fenced(f"worker {worker} is no member any more")
-
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Waits until entries have made `condition` true; PeerLost after `seconds`."""
 
@@ -275,22 +277,11 @@ class Replay:
         except asyncio.TimeoutError:
             raise PeerLost(f"{what} did not happen within {seconds:g} s") from None
 
-    async def welcome(self, worker: int, incarnation: int, seconds: float) -> None:
-        """Waits until the log has admitted that life of a worker.
-
-        Raises:
-            Fenced: it is over already.
-            PeerLost: the log did not come so far in time.
-        """
-        await self.until(
-            lambda: max(self._admitted.get(worker, 0), self._dismissed.get(worker, 0)) >= incarnation,
-            seconds,
-            f"admission of worker {worker} by the lead",
-        )
-        if self._admitted.get(worker, 0) > incarnation:
-            raise Fenced(f"worker {worker} has joined again since")
-        self.check_admitted(worker, incarnation)
-
 
 def _key(push: PushId) -> Key:
     return push.worker, push.incarnation, push.sequence
+
+
+def _ends(entry: Entry) -> bool:
+    """Whether an entry only tells somebody of an end: of the job, or of a worker's part in it."""
+    return isinstance(entry, Dismiss | Stop) or (isinstance(entry, Answer) and entry.done is not None)

@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION, SERVER_OPTIONS, Options
-from grpc_ps.client.shared.errors import JobFailed, UsageError
+from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import control_pb2, coordination_pb2, parameter_server_pb2
 from grpc_ps.protos.control_pb2_grpc import add_ControlServicer_to_server
@@ -65,6 +65,7 @@ class ShardServer:
             store_class=self._store_class,
             on_overflow=lambda parameter, step: self._upstream.overflow(parameter, step),
             on_reduced=lambda report: self._upstream.reduced(report),
+            on_read=lambda snapshot: self._upstream.unpinned(snapshot),
             on_failure=self._fail,
         )
         self._coordinator = self._lead() if config.shard == 0 else None
@@ -84,7 +85,7 @@ class ShardServer:
             )
         except Refusal as refusal:
             raise UsageError(error_of(refusal)) from refusal
-        return Coordinator(job, self._replay, self.config.chunk_bytes)
+        return Coordinator(job, self._replay, self.config.chunk_bytes, self._fail)
 
     def _loaded(self, loading: Future[type[Any]]) -> None:
         if (error := loading.exception()) is not None:
@@ -129,6 +130,7 @@ class ShardServer:
             shard_count=self.config.shards,
             boot=self._boot,
             address=self.address,
+            chunk_bytes=self.config.chunk_bytes,
         )
         return Link(
             lead=self.config.lead,
@@ -170,8 +172,7 @@ class ShardServer:
         try:
             await asyncio.wait((work, interrupted, self._failure), return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
-                await self._end_early(work, f"failed: {self._failure.exception()}")
-                self._failure.result()
+                await self._fall(work)
             if not work.done():
                 await self._end_early(work, "was told to end by a signal")
             elif (shutdown := work.result()).exit_code:
@@ -180,6 +181,14 @@ class ShardServer:
             work.cancel()
             interrupted.cancel()
             await self.close()
+
+    async def _fall(self, work: asyncio.Task[coordination_pb2.Shutdown]) -> None:
+        """Ends with what made this shard useless; what is not an error of ours is named in one line, and logged."""
+        error = self._failure.exception()
+        why = str(error) if isinstance(error, PsError) else f"{type(error).__name__}: {error}"
+        logger.error("failed", exc_info=error)
+        await self._end_early(work, f"failed: {why}")
+        raise JobFailed(f"shard {self.config.shard} ({self.address}) failed: {why}") from error
 
     async def _run_lead(self, coordinator: Coordinator) -> coordination_pb2.Shutdown:
         await coordinator.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 
 from grpc_ps.client.shared.errors import InvalidPush, PsError
@@ -25,7 +26,9 @@ OUTBOX = 16
 class Session:
     """One attached stream: what is to be sent to a worker.
 
-    A worker is answered once a push and once an `ask`; one that goes on asking and does not read is cut off.
+    At most one answer with values waits here, so that a worker that does not read holds no more than two snapshots:
+    that one, and the one that is being sent. A worker is answered once a push and once an `ask`; one that makes more
+    than `OUTBOX` answers pile up is cut off.
 
     Attributes:
         closed: done when the stream must end, with the error for the worker.
@@ -34,15 +37,39 @@ class Session:
     def __init__(self, worker: int, incarnation: int) -> None:
         self.worker = worker
         self.incarnation = incarnation
-        self.outbox: asyncio.Queue[Outgoing] = asyncio.Queue(OUTBOX)
         self.closed: asyncio.Future[PsError | None] = asyncio.get_running_loop().create_future()
+        self._outbox: deque[Outgoing] = deque()
+        self._filled = asyncio.Event()
 
     def send(self, outgoing: Outgoing) -> None:
         """Queues an answer."""
-        try:
-            self.outbox.put_nowait(outgoing)
-        except asyncio.QueueFull:
+        if outgoing.snapshot is not None:
+            self._supersede(outgoing.answer)
+        if len(self._outbox) >= OUTBOX:
             self.close(InvalidPush(f"worker {self.worker} asks again and again and reads no answer"))
+            return
+        self._outbox.append(outgoing)
+        self._filled.set()
+
+    def _supersede(self, newer: Answer) -> None:
+        """Drops the answer with values that waits: the worker uses the newest position that all shards send.
+
+        The whole answer, not its values alone: a position must not have values on one shard and none on another. Its
+        result goes with the newer one; if that has a result too, the worker knows this one, or asks for it again.
+        """
+        older = next((waiting for waiting in self._outbox if waiting.snapshot is not None), None)
+        if older is None:
+            return
+        self._outbox.remove(older)
+        if older.answer.HasField("result") and not newer.HasField("result"):
+            newer.result.CopyFrom(older.answer.result)
+
+    async def next(self) -> Outgoing:
+        """Waits for an answer and takes it."""
+        while not self._outbox:
+            self._filled.clear()
+            await self._filled.wait()
+        return self._outbox.popleft()
 
     def close(self, error: PsError | None) -> None:
         """Ends the stream; the first reason counts."""

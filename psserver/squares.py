@@ -46,17 +46,23 @@ def trainable_spans(blocks: Iterable[Block]) -> tuple[Span, ...]:
 class Squares:
     """The sums of an image that is filled from its beginning: each piece is squared while it is in the cache.
 
-    Sums are in float64; squares of float64 elements may overflow to infinity.
+    Made once for the memory of an image, which may be filled again (`restart`). Sums are in float64; squares of
+    float64 elements may overflow to infinity.
 
     Attributes:
         sums: of each span, complete once the image is full.
     """
 
     def __init__(self, spans: Sequence[Span], buffer: Bytes) -> None:
-        self.sums = [0.0] * len(spans)
+        self._spans = spans
         self._buffer = buffer
         self._scratch = np.empty(PIECE)
-        self._pieces = _pieces(spans)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins anew, for an image that is filled from its beginning again."""
+        self.sums = [0.0] * len(self._spans)
+        self._pieces = _pieces(self._spans)
         self._next = next(self._pieces, None)
 
     def advance(self, filled: int) -> None:

@@ -30,7 +30,7 @@ class _Place:
         self.plan = plan
         size = max(plan.gradients.total_bytes, plan.values.total_bytes if opening else 0)
         self.buffer = aligned_buffer(size)
-        self.gradients = Image(plan.gradients, self.buffer[: plan.gradients.total_bytes])
+        self.gradients = Image(plan.gradients, self.buffer[: plan.gradients.total_bytes], plan.squared)
         self.values = Image(plan.values, self.buffer[: plan.values.total_bytes]) if opening else None
         self.part: Part | None = None
         self.holder: object = None
@@ -42,7 +42,7 @@ class _Place:
     def begin(self, header: PushHeader, chunk_bytes: int) -> Part:
         """Makes the part that the header begins."""
         if header.kind == PushHeader.KIND_GRADIENTS:
-            return Part(header, self.gradients, chunk_bytes, self.plan.squared)
+            return Part(header, self.gradients, chunk_bytes)
         if self.values is None:
             raise InvalidPush(f"push {header.sequence} of worker {header.id.worker}: only the opener sends values")
         return Part(header, self.values, chunk_bytes)

@@ -85,7 +85,7 @@ class TrainingStream:
         attach, replay = request.attach, self._replay
         worker, incarnation = attach.id.worker, attach.id.incarnation
         replay.check_run(attach.id)
-        await replay.welcome(worker, incarnation, ADMISSION_SECONDS)
+        await self._welcome(worker, incarnation)
         replay.check(attach.id)
         if attach.HasField("job"):
             self._expect(attach.job)
@@ -94,6 +94,16 @@ class TrainingStream:
         self._session = Session(worker, incarnation)
         opening = attach.HasField("job") and not replay.opened
         replay.staging.attach(worker, incarnation, replay.plan, self._session, opening=opening)
+
+    async def _welcome(self, worker: int, incarnation: int) -> None:
+        """Waits until the log has admitted that life of a worker: Fenced if it is over, PeerLost if that takes long."""
+        admission = self._replay.admission
+        await self._replay.until(
+            lambda: admission.knows(worker, incarnation),
+            ADMISSION_SECONDS,
+            f"admission of worker {worker} by the lead",
+        )
+        admission.check(worker, incarnation)
 
     def _expect(self, job: job_pb2.JobSpec) -> None:
         """Takes the job that the opener opens. On shard 0 the lead has given it, and an open one stays as it is."""
@@ -154,7 +164,7 @@ class TrainingStream:
 
     def _begin(self, header: PushHeader) -> None:
         self._check_mine(header.id)
-        self._replay.check_admitted(header.id.worker, header.id.incarnation)
+        self._replay.admission.check(header.id.worker, header.id.incarnation)
         self._check_between("the next push")
         if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):
             raise InvalidPush(f"push {header.sequence}: unknown kind {header.kind}")
@@ -181,9 +191,9 @@ class TrainingStream:
         self._upstream.whole(part.finish())
 
     async def _write(self) -> None:
-        outbox, write = self._session.outbox, self._context.write
+        session, write = self._session, self._context.write
         while True:
-            for message in self._messages(await outbox.get()):
+            for message in self._messages(await session.next()):
                 await write(message)
 
     def _messages(self, outgoing: Outgoing) -> Any:

@@ -23,6 +23,10 @@ class Upstream(Protocol):
         """The update to `step` is not finite in `parameter`."""
         ...
 
+    def unpinned(self, snapshot: int) -> None:
+        """This shard has let go of a snapshot, for a reader has had it."""
+        ...
+
 
 class Local:
     """Shard 0's own reports: with one shard a push is decided in this very call."""
@@ -41,3 +45,7 @@ class Local:
     def overflow(self, parameter: str, step: int) -> None:
         """Tells the coordinator."""
         self._coordinator.overflow(parameter, step)
+
+    def unpinned(self, snapshot: int) -> None:
+        """Tells the coordinator."""
+        self._coordinator.unpin(0, snapshot)

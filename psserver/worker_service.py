@@ -118,17 +118,18 @@ class WorkerService:
             for message in snapshot.messages(head, wire.PullResponse):
                 yield message
         finally:
-            self._replay.pins.pop(name, None)
-            if self._coordinator is not None:
-                self._coordinator.unpin(name)
+            self._replay.pins.drop(name)
 
     async def _pinned(self, name: int) -> Snapshot:
         pins = self._replay.pins
         try:
-            await self._replay.until(lambda: name in pins, PIN_SECONDS, "the snapshot")
+            await self._replay.until(lambda: pins.get(name) is not None, PIN_SECONDS, "the snapshot")
         except PeerLost:
-            raise SnapshotGone("this shard has let go of the snapshot: ask for a new one") from None
-        return pins[name]
+            pass
+        snapshot = pins.get(name)
+        if snapshot is None:
+            raise SnapshotGone("this shard has let go of the snapshot: ask for a new one")
+        return snapshot
 
     def _meta(self, name: int, snapshot: Snapshot) -> wire.SnapshotMeta:
         meta = wire.SnapshotMeta(

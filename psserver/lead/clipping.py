@@ -42,7 +42,10 @@ class Clipping:
 
 def _factor(limit: float, squares: list[float]) -> float:
     """limit / max(norm, limit), as tf.clip_by_norm has it."""
-    norm = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.inf
+    try:
+        norm = math.sqrt(math.fsum(squares))
+    except (OverflowError, ValueError):  # finite squares whose sum is not; infinities beside NaN
+        norm = math.inf
     return to_float32(limit / max(norm, limit))
 
 

@@ -6,21 +6,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import TypeVar
 
-from grpc_ps.client.shared.blocks import ParameterSpec, place
-from grpc_ps.client.shared.codec import to_proto
 from grpc_ps.client.shared.errors import InvalidPush, LostState, PsError, error_classes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
-from grpc_ps.psserver.followers import Links
+from grpc_ps.psserver.clock import Clock
+from grpc_ps.psserver.followers import FollowerLinks
+from grpc_ps.psserver.job_description import JobDescription
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
-from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest
+from grpc_ps.psserver.lead.joining import JoinReply, JoinRequest
 from grpc_ps.psserver.lead.log import Dismiss, Done, Entry
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
@@ -30,8 +31,6 @@ from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
 """Seconds from one look at the clock to the next."""
-STOOD_STILL = 1.0
-"""Seconds between two looks after which this process has not listened."""
 ENTRIES_PER_MESSAGE = 64
 BYTES_PER_MESSAGE = 1 << 20
 """Entries of a message together; a single one may be larger."""
@@ -48,42 +47,50 @@ class Coordinator:
 
     Attributes:
         ended: set when the job is over and every worker has gone.
+
+    Args:
+        on_failure: told of an error in a decision that is no refusal: a bug, and this shard is useless then.
     """
 
-    def __init__(self, job: Job, replay: Replay, chunk_bytes: int) -> None:
+    def __init__(self, job: Job, replay: Replay, chunk_bytes: int, on_failure: Callable[[BaseException], None]) -> None:
         self.job = job
         self.chunk_bytes = chunk_bytes
         self.ended = asyncio.Event()
         self.started_at = time.monotonic()
         self._replay = replay
+        self._on_failure = on_failure
         self._delivered = 0
-        self._links = Links()
+        self._links = FollowerLinks()
         self._changed = asyncio.Event()
-        self._spec: job_pb2.JobSpec | None = None
-        self._specified: Definition | None = None
-        self._owners: list[tuple[int, ...]] = []
+        self._description: JobDescription | None = None
+        self._clock = Clock()
+        self._waiting = 0
+        self._seen: tuple[int, str, str] = (0, "", "")
 
     @property
     def spec(self) -> job_pb2.JobSpec | None:
         """The job as it was opened, as messages have it; None before a worker opens it."""
-        return self._spec
+        return self._description.spec if self._description else None
 
     @property
     def present_spec(self) -> job_pb2.JobSpec | None:
         """The job with its settings as they are now."""
-        if self._spec is None or self.job.definition is None:
-            return self._spec
-        spec = job_pb2.JobSpec()
-        spec.CopyFrom(self._spec)
-        spec.settings.CopyFrom(job_pb2.Settings(**self.job.definition.settings))  # type: ignore[arg-type]  # as above
-        return spec
+        return self._description.present() if self._description else None
+
+    def now(self) -> float:
+        """The time that the decisions see, in seconds."""
+        return self._clock.now()
 
     def act(self, decision: Callable[[float], T]) -> T:
         """Runs a decision at the present time and carries out what follows."""
         try:
-            return decision(time.monotonic())
+            return decision(self.now())
         except Refusal as refusal:
             raise error_of(refusal) from refusal
+        except Exception as error:
+            # Half a decision may be taken: nobody can go on from that.
+            self._on_failure(error)
+            raise
         finally:
             self._flush()
 
@@ -100,41 +107,43 @@ class Coordinator:
             self._links.wake()
         if self.job.finished():
             self.ended.set()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._waiting:
+            self._wake_joiners()
+
+    def _wake_joiners(self) -> None:
+        """Lets those who wait to join look again, if there is something new: their looking is not."""
+        seen = (self.job.log.position, self.job.phase, self.job.waiting_for())
+        if seen != self._seen:
+            self._seen = seen
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     def _note(self, entry: Entry) -> None:
         if isinstance(entry, Dismiss):
             event(logger, "worker_gone", worker=entry.worker, incarnation=entry.incarnation, why=entry.detail or "left")
 
     async def run(self) -> None:
-        """Lets time pass for the decisions, until the job is over.
-
-        Where this process stood still (importing TensorFlow, stopped by a signal) heartbeats are waiting to be read:
-        that time ends nobody's lease.
-        """
-        last = time.monotonic()
+        """Lets time pass for the decisions, until the job is over."""
         while not self.ended.is_set():
             await asyncio.sleep(TICK)
-            now = time.monotonic()
-            if now - last > STOOD_STILL:
-                self.job.members.excuse(now - last)
-            last = now
+            self._clock.tick()
             self.act(self.job.tick)
 
     async def join(self, request: JoinRequest, wait: float) -> JoinReply:
         """Lets a worker join, holding the call for up to `wait` seconds while it has to wait."""
         deadline = time.monotonic() + wait
-        while True:
-            reply = self.act(lambda now: self.job.join(request, now))
-            self._specify()
-            left = deadline - time.monotonic()
-            if reply.state != "WAITING" or left <= 0:
-                return self._joined(reply, request)
-            try:
-                await asyncio.wait_for(self._changed.wait(), min(left, TICK * 5))
-            except asyncio.TimeoutError:
-                continue
+        self._waiting += 1
+        try:
+            while True:
+                reply = self.act(lambda now: self.job.join(request, now))
+                self._specify()
+                left = deadline - time.monotonic()
+                if reply.state != "WAITING" or left <= 0:
+                    return self._joined(reply, request)
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), min(left, TICK * 5))
+        finally:
+            self._waiting -= 1
 
     def _joined(self, reply: JoinReply, request: JoinRequest) -> JoinReply:
         if reply.member is not None:
@@ -143,26 +152,10 @@ class Coordinator:
 
     def _specify(self) -> None:
         definition = self.job.definition
-        if definition is None or definition is self._specified:
+        if definition is None or (self._description is not None and self._description.describes(definition)):
             return
-        specs = [
-            ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
-            for it in definition.parameters.values()
-        ]
-        placement = place(specs, self.job.shards.count)
-        self._spec = job_pb2.JobSpec(
-            model=definition.model,
-            parameters=[to_proto(spec) for spec in specs],
-            settings=job_pb2.Settings(**definition.settings),  # type: ignore[arg-type]  # checked when they came
-            plan_fingerprint=placement.fingerprint,
-        )
-        names = sorted(definition.parameters)
-        self._owners = [
-            tuple(names.index(block.parameter) for block in blocks if block.trainable and block.floating)
-            for blocks in placement.shards
-        ]
-        self._specified = definition
-        self._replay.expect(self._spec)
+        self._description = JobDescription(definition, self.job.shards.count)
+        self._replay.expect(self._description.spec)
 
     def begun(self, header: PushHeader) -> None:
         """A push has begun to arrive at this shard."""
@@ -192,7 +185,7 @@ class Coordinator:
         """Says which parameter each sum belongs to."""
         if not sums:
             return ()
-        owners = self._owners[shard] if self._owners else ()
+        owners = self._description.owners[shard] if self._description else ()
         if len(sums) != len(owners):
             raise InvalidPush(f"shard {shard} reports {len(sums)} sums of squares, it has {len(owners)} blocks")
         return tuple(zip(owners, sums, strict=True))
@@ -204,8 +197,8 @@ class Coordinator:
     def report(self, worker: int, incarnation: int, global_step: int, metrics: Mapping[str, float]) -> None:
         """A worker has evaluated."""
         self.act(lambda now: self.job.report(worker, incarnation, global_step, metrics, now))
-        shown = {name: f"{value:.6g}" for name, value in sorted(metrics.items())}
-        event(logger, "evaluated", worker=worker, evaluated_step=global_step, **shown)
+        shown = " ".join(f"{name}:{value:.6g}" for name, value in sorted(metrics.items()))
+        event(logger, "evaluated", worker=worker, evaluated_step=global_step, metrics=shown)
 
     def change(self, change: Change) -> None:
         """Changes the job while it runs."""
@@ -227,9 +220,9 @@ class Coordinator:
         """Pins a snapshot for a reader."""
         self.act(lambda now: self.job.pin(snapshot, now))
 
-    def unpin(self, snapshot: int) -> None:
-        """A reader is done."""
-        self.job.pins.drop(snapshot)
+    def unpin(self, shard: int, snapshot: int) -> None:
+        """A shard has let go of a snapshot: a reader has had it."""
+        self.job.pins.drop(shard, snapshot)
 
     def overflow(self, parameter: str, step: int) -> None:
         """An update went wrong on some shard."""
@@ -268,7 +261,7 @@ class Coordinator:
                 await asyncio.wait_for(news.wait(), seconds)
             except asyncio.TimeoutError:
                 return []
-        spec = self._spec or job_pb2.JobSpec()
+        spec = self.spec or job_pb2.JobSpec()
         generation = self._replay.generation
         found: list[wire.Entry] = []
         size = 0

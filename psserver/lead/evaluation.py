@@ -9,6 +9,10 @@ from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.until import Until
 
+MAX_METRICS = 64
+MAX_NAME = 100
+"""Characters."""
+
 
 class Evaluation:
     """The lease to evaluate, which one live worker holds, and the newest result.
@@ -36,10 +40,15 @@ class Evaluation:
         """Takes a result of that step, while the job is at step `now`; returns why the job ends with it, or nothing.
 
         Raises:
-            Refusal: USAGE for a member that does not hold the lease, and for a step that is yet to come.
+            Refusal: USAGE for too many or too long metrics, for a member that does not hold the lease, and for a step
+                that is yet to come.
         """
         if member.incarnation != self.holder or step > now:
             raise Refusal("USAGE", f"worker {member.worker} is not the one to report an evaluation of step {step}")
+        if len(metrics) > MAX_METRICS or any(len(name) > MAX_NAME for name in metrics):
+            raise Refusal(
+                "USAGE", f"an evaluation has at most {MAX_METRICS} metrics, with names of {MAX_NAME} characters"
+            )
         if step <= self.step:
             return ""
         self.step, self.metrics = step, dict(metrics)

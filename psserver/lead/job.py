@@ -48,9 +48,8 @@ class Job:
         self.evaluation = Evaluation()
         self._presets = presets
         self.training: Training | None = None
-        self.last_lost = ""
         self._parts = Parts(shard_count)
-        self.pins = Pins(limits.pin)
+        self.pins = Pins(limits.pin, self.shards)
         self.waits = Waits(limits)
         # Whether data ends is known when a worker comes.
         check_agreement(complete(presets, {"examples": 1}), presets)
@@ -159,13 +158,10 @@ class Job:
     def ask(self, worker: int, incarnation: int, sequence: int, now: float, *, out_of_data: bool = False) -> None:
         """A worker that is attached everywhere asks what to do next; `sequence` is the last push it sent."""
         member = self.members.get(worker, incarnation)
-        if member is None:
+        if member is None or sequence > member.sequence:
             return
         if self.training is not None and out_of_data:
             self.training.exhaust(member)
-        if sequence > member.sequence:
-            self._proceed(now)
-            return
         last = member.last
         if last is not None and member.owed is None:
             member.owed = Result(last.sequence, last.outcome, last.staleness, last.parameter, repeated=True)
@@ -229,7 +225,6 @@ class Job:
         self._parts.drop(member.incarnation)
         self.members.remove(member)
         self.evaluation.assign(self.members)
-        self.last_lost = f"worker {member.worker} ({member.name})"
         reason, detail = (refusal.reason, refusal.detail) if refusal else ("", "")
         self.log.append(Dismiss(member.worker, member.incarnation, reason, detail, keep=member.pending))
         if self.phase == "OPENING" and self.definition is not None and self.definition.opener is member:

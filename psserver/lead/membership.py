@@ -66,17 +66,29 @@ class Member:
             self.total_staleness += result.staleness
 
 
+@dataclass(slots=True)
+class _Asker:
+    """A newcomer that waits for a held index: when it asked first and last."""
+
+    since: float
+    last: float
+
+
 class Membership:
     """The live members by index.
 
     A newcomer for a held index waits until the holder's lease ends and is refused as soon as the holder beats.
     Not guarded: used by the lead's event loop alone.
+
+    Attributes:
+        lost: members that have gone and whose indices are free, for people.
     """
 
     def __init__(self, lease: float) -> None:
         self.lease = lease
         self._members: dict[int, Member] = {}
-        self._first_asked: dict[int, float] = {}
+        self._askers: dict[int, _Asker] = {}
+        self.lost: dict[int, str] = {}
         self._incarnations = 0
 
     def __len__(self) -> int:
@@ -116,7 +128,8 @@ class Membership:
         if holder is not None:
             self._wait_for(holder, nonce, now)
             return None
-        self._first_asked.pop(nonce, None)
+        self._askers.pop(nonce, None)
+        self.lost.pop(index, None)
         self._incarnations += 1
         member = Member(worker=index, incarnation=self._incarnations, nonce=nonce, name=name, last_beat=now)
         self._members[index] = member
@@ -124,22 +137,18 @@ class Membership:
         return member
 
     def _wait_for(self, holder: Member, nonce: int, now: float) -> None:
-        since = self._first_asked.setdefault(nonce, now)
-        if holder.last_beat > since:
-            del self._first_asked[nonce]
+        asker = self._askers.setdefault(nonce, _Asker(now, now))
+        asker.last = now
+        if holder.last_beat > asker.since:
+            del self._askers[nonce]
             raise Refusal("FENCED", f"index {holder.worker} is held by {holder.name}")
 
     def remove(self, member: Member) -> None:
-        """Frees the member's index."""
+        """Frees the member's index; until somebody takes it, it is known as lost."""
         del self._members[member.worker]
-
-    def excuse(self, seconds: float) -> None:
-        """Lengthens every lease by a time in which the lead itself did not listen."""
-        for member in self:
-            member.last_beat += seconds
-        for nonce in self._first_asked:
-            self._first_asked[nonce] += seconds
+        self.lost[member.worker] = f"worker {member.worker} ({member.name})"
 
     def expired(self, now: float) -> list[Member]:
-        """Members whose lease has ended."""
+        """Members whose lease has ended. Whoever has not asked for an index for so long does not wait any more."""
+        self._askers = {nonce: asker for nonce, asker in self._askers.items() if now - asker.last <= self.lease}
         return [member for member in self if now - member.last_beat > self.lease]

@@ -52,8 +52,8 @@ class Rounds(Protocol):
         """The number that this worker gets now, or None: it has to wait. `members` are all, in order of indices."""
         ...
 
-    def lacks(self, numbers: BatchNumbers, able: int) -> bool:
-        """Whether the open round needs a number that nobody holds."""
+    def lacks(self, numbers: BatchNumbers, able: int, members: Sequence[Member]) -> bool:
+        """Whether the open round needs a number that nobody holds and no live worker can take."""
         ...
 
     def settle(self, numbers: BatchNumbers, least: int) -> bool:
@@ -105,7 +105,7 @@ class AsyncRounds:
                 return None
         return numbers.next()
 
-    def lacks(self, numbers: BatchNumbers, able: int) -> bool:
+    def lacks(self, numbers: BatchNumbers, able: int, members: Sequence[Member]) -> bool:
         """Never: nobody waits for others."""
         return False
 
@@ -172,9 +172,7 @@ class SyncRounds:
 
     def choose(self, member: Member, members: Sequence[Member], numbers: BatchNumbers) -> int | None:
         """A number once a round for each worker, and only one of the round's epoch."""
-        if len(members) > self.places and members.index(member) >= self.places:
-            return None
-        if any(push.id.worker == member.worker for push in self._whole):
+        if not self._takes_part(member, members):
             return None
         number = numbers.next()
         if self._backup or number is None:
@@ -182,6 +180,12 @@ class SyncRounds:
         if self._epoch is None or self._is_used_up(self._epoch, numbers):
             self._epoch = numbers.epoch_of(number)
         return number if self._spans(numbers) else numbers.next_in(self._epoch)
+
+    def _takes_part(self, member: Member, members: Sequence[Member]) -> bool:
+        """Whether it is not spare, and has no push in the open round: perhaps one of its index's former life."""
+        if len(members) > self.places and members.index(member) >= self.places:
+            return False
+        return all(push.id.worker != member.worker for push in self._whole)
 
     def _spans(self, numbers: BatchNumbers) -> bool:
         """Whether it takes numbers of any epoch: with backup workers, or while leases of such a time are left."""
@@ -191,9 +195,12 @@ class SyncRounds:
         """Whether the round can come to nothing: all that was left of its epoch has been retired."""
         return not self._whole and not self._held(numbers) and numbers.next_in(epoch) is None
 
-    def lacks(self, numbers: BatchNumbers, able: int) -> bool:
-        """Whether whole and leased numbers are fewer than the quorum."""
-        return self._held(numbers) < self._quorum(numbers, able)
+    def lacks(self, numbers: BatchNumbers, able: int, members: Sequence[Member]) -> bool:
+        """Whether whole and leased numbers, and workers that have none and could, are fewer than the quorum."""
+        missing = self._quorum(numbers, able) - self._held(numbers)
+        return missing > 0 and missing > sum(
+            member.batch is None and not member.pending and self._takes_part(member, members) for member in members
+        )
 
     def settle(self, numbers: BatchNumbers, least: int) -> bool:
         """If it has `least` workers, or all that the epoch still needs."""

@@ -47,13 +47,20 @@ def _constant(first: float, *arguments: str) -> Rate:
 def _exponential(first: float, *arguments: str) -> Rate:
     _count("exponential:STEPS:RATE", arguments, 2)
     steps, rate = _steps(arguments[0]), _positive(arguments[1])
-    return lambda step: first * rate ** (step / steps)
+    return lambda step: first * _power(rate, step / steps)
 
 
 def _staircase(first: float, *arguments: str) -> Rate:
     _count("staircase:STEPS:RATE", arguments, 2)
     steps, rate = _steps(arguments[0]), _positive(arguments[1])
-    return lambda step: first * rate ** float(step // steps)
+    return lambda step: first * _power(rate, step // steps)
+
+
+def _power(rate: float, exponent: float) -> float:
+    try:
+        return math.pow(rate, exponent)
+    except OverflowError:  # an update with it makes the parameters infinite, and that ends the job
+        return math.inf
 
 
 def _piecewise(first: float, *arguments: str) -> Rate:

@@ -14,6 +14,8 @@ from grpc_ps.psserver.lead.until import parse_until
 Value = str | int | float | bool
 Settings = Mapping[str, Value]
 
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+
 LIMITS = frozenset(("steps", "epochs"))
 
 CLIPS = ("clip_value", "clip_norm", "global_clip_norm")
@@ -119,7 +121,7 @@ def check(settings: Settings) -> None:
     for name in _AT_LEAST_ONE:
         _demand(settings, name, int(settings[name]) >= 1, "at least 1")
     for name in _POSITIVE:
-        _demand(settings, name, 0 < float(settings[name]) < math.inf, "a finite number above 0")
+        _demand(settings, name, 0 < float(settings[name]) <= MAX_FLOAT32, "a finite number above 0")
     for name in _DECAYS:
         _demand(settings, name, 0 <= float(settings[name]) < 1, "from 0 and below 1")
     for name in _NOT_NEGATIVE:
@@ -127,7 +129,8 @@ def check(settings: Settings) -> None:
     _demand(settings, "max_staleness", int(settings["max_staleness"]) >= -1, "0 or more, or -1 for no bound")
     _check_texts(settings)
     if settings["epochs"] and not settings["examples"]:
-        raise Refusal("MISMATCH", f"epochs {settings['epochs']}: the data {settings['data']!r} is endless; set steps")
+        data = settings["data"]
+        raise Refusal("MISMATCH", f"epochs {settings['epochs']}: the data {data!r} has no epochs; set steps")
     workers, least = int(settings["workers"]), int(settings["min_workers"])
     if least > workers:
         raise Refusal("MISMATCH", f"min_workers {least} is more than workers {workers}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.settings import Settings, Value, check
+from grpc_ps.psserver.lead.settings import MAX_FLOAT32, Settings, Value, check
 
 _RULES = ("mode", "workers", "backup", "min_workers", "max_staleness")
 
@@ -34,8 +33,9 @@ class Change:
             Refusal: MISMATCH for what is not possible.
         """
         factor = self.learning_rate_factor
-        if factor is not None and not 0 < factor < math.inf:
-            raise Refusal("MISMATCH", f"learning_rate_factor {factor} must be a finite number above 0")
+        if factor is not None and not 0 < factor * float(now["learning_rate"]) <= MAX_FLOAT32:
+            rule = "must be a number above 0 that leaves the learning rate finite and above 0"
+            raise Refusal("MISMATCH", f"learning_rate_factor {factor} {rule}")
         changed = {**now, **self.rules()}
         check(changed)
         wanted = int(changed["workers"])

@@ -149,7 +149,7 @@ class Training:
         with_data = [member for member in members if not member.out_of_data]
         for member in members:
             self._serve(member, with_data)
-        lacking = self.started and not self.paused and self.rounds.lacks(self._numbers, able)
+        lacking = self.started and not self.paused and self.rounds.lacks(self._numbers, able, with_data)
         if not lacking:
             self._lacking_since = None
         elif self._lacking_since is None:
@@ -268,12 +268,12 @@ class Training:
             member.progress = None if member.progress is None else 0
         self._tell_late()
 
-    def stalled(self, now: float, patience: float) -> bool:
-        """Whether the round has lacked a worker for longer than `patience` and cannot close without it."""
+    def settle(self, now: float, patience: float) -> bool:
+        """Lets a round that has lacked a worker for longer than `patience` close without it; False if it cannot."""
         if self._lacking_since is None or now - self._lacking_since <= patience:
-            return False
+            return True
         self._lacking_since = None
-        return not self.rounds.settle(self._numbers, self._least)
+        return self.rounds.settle(self._numbers, self._least)
 
 
 def least_workers(settings: Settings) -> int:

@@ -19,9 +19,9 @@ class Until:
     value: float
 
     def reached(self, metrics: Mapping[str, float]) -> bool:
-        """Whether an evaluation has reached it; one without the metric has not."""
-        found = metrics.get(self.metric)
-        if found is None:
+        """Whether an evaluation has reached it; one without the metric, or with one that is not finite, has not."""
+        found = metrics.get(self.metric, math.nan)
+        if not math.isfinite(found):
             return False
         return found >= self.value if self.relation == ">=" else found <= self.value
 

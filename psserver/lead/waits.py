@@ -38,7 +38,8 @@ class Waits:
         if not training.started:
             return f"workers: {len(job.members)} of {training.rounds.needed} have joined"
         if training.lacking:
-            return f"a replacement of {job.last_lost}" if job.last_lost else "more workers"
+            lost = list(job.members.lost.values())
+            return f"a replacement of {', '.join(lost)}" if lost else "more workers"
         return ""
 
     def end(self, job: Job, now: float) -> Done | None:
@@ -47,9 +48,10 @@ class Waits:
         gone = job.shards.gone(now, limits.link) if job.phase != "EMPTY" else None
         if gone is not None:
             return Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {limits.link:g} s")
-        if training is not None and training.stalled(now, limits.rejoin):
-            lost = f"{job.last_lost} was lost and nobody took its place" if job.last_lost else "workers are missing"
-            return Done(4, f"{lost} for {limits.rejoin:g} s")
+        if training is not None and not training.settle(now, limits.rejoin):
+            lost = " and ".join(f"{worker} was lost" for worker in job.members.lost.values())
+            why = f"{lost} and nobody took its place" if lost else "workers are missing"
+            return Done(4, f"{why} for {limits.rejoin:g} s")
         if job.phase == "RUNNING" and self.overdue(job, now):
             return Done(4, f"not started within {limits.start:g} s: {self.reason(job)}")
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 import numpy as np
 import pytest
+from history import wait_for
 from light_worker import constant, final_values, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
@@ -13,6 +15,7 @@ from grpc_ps.client import PSClient
 from grpc_ps.client.shared.blocks import ParameterSpec
 
 EXACT = {"optimizer": "sgd", "learning_rate": 2.0**-10}
+READERS = 3
 
 
 @pytest.mark.parametrize("repetition", range(20))
@@ -41,6 +44,7 @@ def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull(
     ]
     stop = threading.Event()
     seen: list[tuple[int, set[float]]] = []
+    pushed = count()
 
     def read() -> None:
         with PSClient(cluster.addresses, timeout=20.0) as client:
@@ -49,16 +53,23 @@ def test_concurrent_readers_see_one_step_in_every_tensor_of_every_pull(
                 ends = {float(end) for array in pulled.values.values() for end in (array.min(), array.max())}
                 seen.append((pulled.global_step, ends))
 
+    def awaiting_readers(worker: int, batch: int, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        if worker == 0 and next(pushed) % 5 == 0:
+            # Of so many the last ones begin behind this worker's last push: each time shows another step.
+            enough = len(seen) + 2 * READERS
+            wait_for(lambda: len(seen) >= enough, f"{enough} pulls")
+        return constant(1.0)(worker, batch, values)  # type: ignore[return-value]
+
     with LocalCluster(2, presets=EXACT, chunk_bytes=chunk_bytes) as cluster:
         run_worker(cluster.addresses, parameters, constant(1.0), pushes=0)
-        readers = [threading.Thread(target=read, daemon=True) for _ in range(3)]
+        readers = [threading.Thread(target=read, daemon=True) for _ in range(READERS)]
         for reader in readers:
             reader.start()
-        run_workers(3, lambda _: run_worker(cluster.addresses, parameters, constant(1.0), pushes=40))
+        run_workers(3, lambda _: run_worker(cluster.addresses, parameters, awaiting_readers, pushes=40))
         stop.set()
         for reader in readers:
             reader.join(30)
-    assert len({step for step, _ in seen}) > 3, "the readers saw too little to tell anything"
+    assert len({step for step, _ in seen}) >= 40 // 5
     for step, ends in seen:
         assert ends == {-step / 1024}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from updated_shards import UpdatedShards
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.log import Apply, Entry, Reduce
 
 STEPS = 6
 SMALL = {"a": (300,), "b": (20, 30), "c": ()}
@@ -85,7 +86,11 @@ def test_large_rounds_are_reduced_in_the_thread(chunk_bytes: int) -> None:
 
 @pytest.mark.parametrize("shapes", [SMALL, LARGE], ids=["small", "large"])
 def test_a_link_that_breaks_between_reduce_and_apply_costs_nothing(shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """The link is cut again and again, after more and more bytes: a mean is made once, and told until it is applied."""
+    """A mean is made once, and told until it is applied.
+
+    The link is cut in the middle of each `reduce`, of the report that follows and of each `apply`, after more and more
+    bytes; none of them is as short as that.
+    """
     stated = {"global_clip_norm": 2.0}
     presets = {"mode": "sync", "workers": 2, "steps": STEPS, "learning_rate": RATE, **stated}
     with ExitStack() as stack:
@@ -98,23 +103,16 @@ def test_a_link_that_breaks_between_reduce_and_apply_costs_nothing(shapes: Mappi
         cluster = stack.enter_context(
             LocalCluster(2, presets=presets, limits=Limits(link=10.0), lead_seen_as=through_link)
         )
-        done = threading.Event()
+        sizes = cycle(range(1, 40, 7))
 
-        def cut() -> None:
-            nbytes = 60
-            while not done.wait(0.2):
-                links[0].cut_after(nbytes, to_client=bool(nbytes % 2))
-                nbytes = nbytes + 37 if nbytes < 900 else 60
+        def cut(shard: int, entry: Entry) -> None:
+            if isinstance(entry, Reduce) or (isinstance(entry, Apply) and shard == 0):
+                links[0].cut_after(next(sizes), to_client=shard == 0)
 
-        cutter = threading.Thread(target=cut, daemon=True)
-        cutter.start()
-        try:
-            _, values = trained(shapes, 2, cluster.addresses)
-        finally:
-            done.set()
-            cutter.join(10)
-        assert links[0].cuts > 2
+        cluster.history.hooks.append(cut)
+        _, values = trained(shapes, 2, cluster.addresses)
         assert cluster.wait_ended() == [None, None]
+        assert links[0].cuts >= 3 * STEPS
     assert {name: array.tobytes() for name, array in values.items()} == expected(shapes, 2, **stated)
 
 

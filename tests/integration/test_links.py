@@ -44,10 +44,10 @@ def test_a_link_that_was_quiet_for_longer_than_its_timeout_is_made_again() -> No
     with cuttable(Limits(link=1.0)) as (cluster, link):
         run_worker(cluster.addresses, PARAMETERS, constant(1.0), pushes=5)
 
-        async def quiet() -> None:
-            await asyncio.sleep(1.5)
-
-        cluster.call(quiet())
+        follower = cluster.servers[1]._link
+        assert follower is not None
+        # As if it had been up, without a word, for longer than this test has time.
+        follower._last_up -= 100.0
         link.cut()
         run_worker(cluster.addresses, PARAMETERS, constant(1.0), pushes=5)
         step, values = final_values(cluster.addresses)
@@ -61,7 +61,11 @@ def test_an_old_link_that_ends_does_not_end_the_new_one() -> None:
         lead._coordinator.job.shards.count = 2  # type: ignore[union-attr]  # its follower is played by hand
         with grpc.insecure_channel(lead.address) as channel:
             stub = CoordinationStub(channel)
-            hello = FollowRequest(hello=Hello(protocol=1, shard=1, shard_count=2, boot=7, address="by-hand"))
+            hello = FollowRequest(
+                hello=Hello(
+                    protocol=1, shard=1, shard_count=2, boot=7, address="by-hand", chunk_bytes=lead.config.chunk_bytes
+                )
+            )
             links = []
             for _ in range(2):
                 links.append(stub.Follow(_held([hello])))
@@ -116,15 +120,20 @@ def test_pushes_that_race_with_leaving_spoil_nothing() -> None:
 
 
 def test_an_answer_finds_a_stream_whose_greeting_is_still_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker asks as soon as it is greeted: on a shard that is slow to go on then, the answer must not be lost."""
+    """A worker asks as soon as it is greeted: on a shard that goes on only then, the answer must not be lost."""
     greet = TrainingStream._greet
+    answered = []
 
     async def slowly(stream: TrainingStream) -> None:
         await greet(stream)
-        await asyncio.sleep(0.3)
+        # Before the opening this shard has to read on: the answer follows from what it is sent.
+        if stream._coordinator is None and stream._replay.opened:
+            await asyncio.wait_for(stream._session._filled.wait(), 10)
+            answered.append(stream)
 
     monkeypatch.setattr(TrainingStream, "_greet", slowly)
     with LocalCluster(2, presets=PRESETS) as cluster:
         for _ in range(3):
             done = run_worker(cluster.addresses, PARAMETERS, constant(1.0), pushes=3)
             assert dict(done.outcomes) == {"APPLIED": 3}
+    assert len(answered) == 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from history import wait_for
 from light_worker import Outcome, constant, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 from ports import free_port
@@ -70,22 +71,25 @@ def test_b01_processes_start_in_any_order(order: tuple[str, ...]) -> None:
 
 
 def test_b03_workers_at_once_initialise_once_and_start_equal() -> None:
-    """Fault B03: fifty times four workers at the same instant, whose first values differ and come at random times."""
+    """Fault B03: fifty times four workers at the same instant, whose first values differ.
+
+    They come when so many of the others wait already, by chance: none, some or all.
+    """
     chance = random.Random(3)
     spec = ParameterSpec(name="w", shape=(2000,), dtype="float32")
 
     def repeat() -> None:
-        delays = [chance.uniform(0.0, 0.05) for _ in range(4)]
+        others = chance.randrange(4)
         starts: list[bytes] = []
 
         def work(number: int) -> Outcome:
             with PSClient(cluster.addresses, timeout=20.0) as client:
                 session = client.join("test", [spec])
                 if session.opener:
-                    with pytest.raises(NotOpen), PSClient(cluster.addresses, timeout=0.2) as reader:
+                    with pytest.raises(NotOpen), PSClient(cluster.addresses, timeout=20.0) as reader:
                         reader.pull()
-                    # The scenario's own delay, in the opener's first call.
-                    threading.Event().wait(delays[number])
+                    lead = cluster.servers[0]._coordinator
+                    wait_for(lambda: lead is not None and lead._waiting >= others, f"{others} others")
                     session.open({"w": np.random.default_rng(number).normal(size=2000).astype(np.float32)})
                 session.begin()
                 starts.append(session.parameters["w"].tobytes())

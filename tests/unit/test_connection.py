@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from fake_shards import GRADIENTS, FakeLead, FakeShard, answer, session, values
 
+from grpc_ps.client.connection import Connection
 from grpc_ps.client.session import Reply
-from grpc_ps.client.shared.errors import Corrupt, Fenced, InvalidPush, LostState, PeerLost, PsError
+from grpc_ps.client.shared.errors import Corrupt, Fenced, InvalidPush, LostState, PeerLost, PeerUnreachable, PsError
 from grpc_ps.protos import parameter_server_pb2 as wire
+from grpc_ps.protos.job_pb2 import Identity
 
 
 def test_broken_link_is_mended_and_only_what_is_missing_is_sent_again() -> None:
@@ -74,3 +76,40 @@ def test_shard_that_is_gone_after_the_end_is_normal() -> None:
     lead.response = wire.HeartbeatResponse(done=True, global_step=20)
     shard = FakeShard("a:1", (7, 0, [Fenced("ending")]))
     assert session(shard, lead=lead).begin() == Reply(done=True, global_step=20)
+
+
+class _Refusing:
+    """A shard that is not there yet the first time, and takes the time for it from a clock of its own."""
+
+    address = "a:1"
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def open_stream(self, on_end: object) -> _Refusing:
+        return self
+
+    def attach(self, identity: object, job: object, timeout: float) -> wire.Attached:
+        self.timeouts.append(timeout)
+        if len(self.timeouts) == 2:
+            return wire.Attached(boot=7)
+        raise PeerUnreachable("a:1: no answer")
+
+    def failure(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+def test_the_first_time_is_waited_for_longer_than_later_ones() -> None:
+    shard = _Refusing()
+    connection = Connection([shard], Identity(), None, timeout=0.3, first_timeout=60.0)  # type: ignore[list-item]
+    with pytest.raises(PeerUnreachable) as caught:
+        connection.attached()
+    connection.recover(caught.value, lambda links, held: None)
+    with pytest.raises(PeerUnreachable):
+        connection.recover(PeerLost("a:1: reset"), lambda links, held: None)
+    first, again, *later = shard.timeouts
+    assert min(first, again) > 50
+    assert max(later) <= 0.3

@@ -83,6 +83,51 @@ def test_long_silence_is_the_end(error: PsError) -> None:
     assert str(listener.error).startswith("lead:1: shard 0 has not answered for 0.1 s")
 
 
+@pytest.mark.parametrize("error", [None, Fenced("worker 2 is no member any more")])
+def test_a_stopped_heartbeat_tells_its_listener_nothing_more(error: PsError | None) -> None:
+    """Not even what the lead answers to the call that was under way."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def reply(call: int) -> wire.HeartbeatResponse:
+        asked.set()
+        assert answered.wait(20)
+        if error is not None:
+            raise error
+        return wire.HeartbeatResponse(evaluator=True)
+
+    listener = Listener()
+    heartbeat = Heartbeat(Lead(reply), IDENTITY, listener, lease=0.04, lost_timeout=5.0)
+    heartbeat.start()
+    assert asked.wait(20)
+    heartbeat.stop()
+    answered.set()
+    heartbeat._thread.join(20)
+    assert not heartbeat._thread.is_alive()
+    assert (listener.beats, listener.error) == ([], None)
+
+
+def test_what_the_listener_is_being_told_ends_before_the_heartbeat_is_stopped() -> None:
+    class Slow(Listener):
+        told, go_on = threading.Event(), threading.Event()
+
+        def beat(self, response: wire.HeartbeatResponse) -> None:
+            self.told.set()
+            assert self.go_on.wait(20)
+            super().beat(response)
+
+    listener = Slow()
+    heartbeat = Heartbeat(Lead(lambda call: wire.HeartbeatResponse()), IDENTITY, listener, lease=60, lost_timeout=5.0)
+    seen: list[int] = []
+    stopping = threading.Thread(target=lambda: (heartbeat.stop(), seen.append(len(listener.beats))), daemon=True)
+    heartbeat.start()
+    assert listener.told.wait(20)
+    stopping.start()
+    stopping.join(0.1)
+    listener.go_on.set()
+    stopping.join(20)
+    assert seen == [1]
+
+
 def test_refusal_is_the_end_at_once() -> None:
     def reply(call: int) -> wire.HeartbeatResponse:
         raise Fenced("worker 2 is no member any more")

@@ -85,8 +85,9 @@ def test_the_factor_multiplies_the_rate_of_the_schedule() -> None:
         (Change(workers=3), "workers 3: the job has 2 now"),
         (Change(min_workers=3), "min_workers 3 is more than workers 2"),
         (Change(max_staleness=-2), "max_staleness -2 must be 0 or more"),
-        (Change(learning_rate_factor=0.0), "learning_rate_factor 0.0 must be a finite number above 0"),
+        (Change(learning_rate_factor=0.0), "learning_rate_factor 0.0 must be a number above 0 that leaves"),
         (Change(workers=1, learning_rate_factor=float("nan")), "learning_rate_factor nan"),
+        (Change(learning_rate_factor=1e300), "learning_rate_factor 1e.300 must be a number above 0 that leaves"),
     ],
 )
 def test_what_is_not_possible_is_refused_whole(change: Change, message: str) -> None:
@@ -206,6 +207,8 @@ def test_a_loss_ends_a_job_from_above() -> None:
     assert driver.job.training is not None
     driver.job.training.step = 20
     driver.job.report(0, 1, 10, {"loss": 0.51}, driver.now)
+    assert driver.job.done is None
+    driver.job.report(0, 1, 15, {"loss": float("-inf")}, driver.now)
     assert driver.job.done is None
     driver.job.report(0, 1, 20, {"loss": 0.5}, driver.now)
     assert driver.job.done == Done(0, "loss 0.5 <= 0.5 at global step 20")

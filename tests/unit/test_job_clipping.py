@@ -73,6 +73,7 @@ def test_factors() -> None:
     whole = Clipping(complete({"global_clip_norm": 1.0}), parameters=3)
     assert whole.scales([(0, 0.75), (1, 0.25)]) == (1.0,)
     assert whole.scales([(0, math.inf)]) == (0.0,)
+    assert whole.scales([(0, 1.7e308), (1, 1.7e308)]) == (0.0,), "each is finite, their sum is not"
     assert Clipping(complete({"clip_value": 1.0}), parameters=3).scales([(0, 9.0)]) == ()
 
 

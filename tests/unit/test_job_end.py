@@ -148,18 +148,6 @@ def test_one_live_worker_holds_the_lease_to_evaluate() -> None:
     assert driver.job.evaluation.holder == two.incarnation
 
 
-def test_time_in_which_the_lead_stood_still_ends_no_lease() -> None:
-    driver = Driver()
-    driver.open()
-    driver.now = 30.0
-    driver.job.members.excuse(25.0)
-    driver.job.tick(driver.now)
-    assert len(driver.job.members) == 1
-    driver.now = 36.0
-    driver.job.tick(driver.now)
-    assert len(driver.job.members) == 0
-
-
 def test_initial_values_that_come_after_the_end_are_told_so() -> None:
     driver = Driver()
     opener = driver.join(1)
@@ -168,3 +156,59 @@ def test_initial_values_that_come_after_the_end_are_told_so() -> None:
     assert opener.last is not None
     assert opener.last.outcome == "DONE"
     assert driver.answers(driver.news())[-1].done == Done(0, "stopped on request")
+
+
+def test_a_live_worker_that_has_not_asked_yet_is_not_taken_for_lost() -> None:
+    driver = Driver(mode="sync", workers=2)
+    one = driver.join(1)
+    driver.push(one, values=True)
+    two = driver.join(2)
+    driver.job.ask(one.worker, one.incarnation, one.sequence, driver.now)
+    for _ in range(20):
+        driver.now += 9.0
+        for member in (one, two):
+            driver.job.beat(member.worker, member.incarnation, driver.now)
+        driver.job.tick(driver.now)
+    assert driver.job.done is None
+    driver.job.ask(two.worker, two.incarnation, 0, driver.now)
+    assert two.batch == 1
+
+
+def test_the_worker_that_is_missing_is_named_not_the_last_that_was_lost() -> None:
+    driver = Driver(mode="sync", workers=3)
+    one, two, three = driver.open(3)
+    driver.job.leave(one.worker, one.incarnation, driver.now)
+    driver.job.leave(two.worker, two.incarnation, driver.now)
+    assert driver.job.waiting_for() == "a replacement of worker 0 (host:1), worker 1 (host:2)"
+    back = driver.join(9, index=1)
+    driver.job.ask(back.worker, back.incarnation, 0, driver.now)
+    assert driver.job.waiting_for() == "a replacement of worker 0 (host:1)"
+    driver.now += driver.job.limits.rejoin + 1
+    for member in (back, three):
+        driver.job.beat(member.worker, member.incarnation, driver.now)
+    driver.job.tick(driver.now)
+    assert driver.job.done == Done(4, "worker 0 (host:1) was lost and nobody took its place for 60 s")
+
+
+def test_a_newcomer_for_the_index_of_a_whole_push_does_not_hide_that_another_is_missing() -> None:
+    driver = Driver(mode="sync", workers=2)
+    one, two = driver.open(2)
+    driver.push(one)
+    driver.job.leave(one.worker, one.incarnation, driver.now)
+    driver.job.leave(two.worker, two.incarnation, driver.now)
+    back = driver.join(9, index=0)
+    driver.job.ask(back.worker, back.incarnation, 0, driver.now)
+    assert back.batch is None
+    assert driver.job.waiting_for() == "a replacement of worker 1 (host:2)"
+
+
+def test_newcomers_that_ask_no_more_are_forgotten() -> None:
+    driver = Driver()
+    (holder,) = driver.open()
+    for nonce in range(100, 200):
+        assert driver.try_join(nonce, index=0).state == "WAITING"
+    driver.now = 9.0
+    driver.job.beat(holder.worker, holder.incarnation, driver.now)
+    driver.now = 11.0
+    driver.job.tick(driver.now)
+    assert driver.job.members._askers == {}

@@ -140,6 +140,6 @@ def test_settings_that_cannot_be_are_refused_by_name(name: str, value: Any) -> N
 
 def test_epochs_can_be_preset_before_anybody_says_what_the_data_is() -> None:
     driver = Driver(epochs=2)
-    with pytest.raises(Refusal, match="epochs 2: the data 'drawn' is endless"):
+    with pytest.raises(Refusal, match="epochs 2: the data 'drawn' has no epochs"):
         driver.try_join(1, stated={"data": "drawn", "examples": 0})
     assert driver.join(2, stated={"data": "files", "examples": 10}).worker == 0

@@ -23,6 +23,7 @@ from grpc_ps.client.shared.errors import EXIT_CODE_KEY, REASON_KEY, error_classe
 from grpc_ps.protos import control_pb2, coordination_pb2, job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver import aio, link, messages, server, sessions, training_stream, worker_service
+from grpc_ps.psserver.clock import STOOD_STILL
 from grpc_ps.psserver.command import psserver
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead import coordinator, log, pins, training
@@ -116,9 +117,8 @@ def test_times_are_those_of_the_code() -> None:
         assert seconds(table[what][0]) == values, what
     assert seconds(table["a unary call's deadline"][0])[0] == CALL_SECONDS
     assert table["between heartbeats"][0] == f"lease / {BEATS_PER_LEASE}"
-    assert (
-        f"clock every {coordinator.TICK:g} s; where it stood still itself for more than {coordinator.STOOD_STILL:g} s"
-        in (" ".join(section("Times").split()))
+    assert f"clock every {coordinator.TICK:g} s; where it stood still itself for more than {STOOD_STILL:g} s" in (
+        " ".join(section("Times").split())
     )
     keepalive = " ".join(section("Transport").split())
     assert f"at most every {LEAST_PING_INTERVAL_MS // 1000} s" in keepalive
@@ -136,7 +136,7 @@ def seconds(text: str) -> list[float]:
         ("bytes of all values of a job", messages.MAX_JOB_BYTES),
         ("characters of a parameter's name", MAX_NAME),
         ("answers that wait for a worker to read them", sessions.OUTBOX),
-        ("snapshots that are pinned and not yet read from the lead", pins.MAX_PINS),
+        ("snapshots that are pinned and not yet read from every shard", pins.MAX_PINS),
         ("steps at which one batch number may have been released", training.KEPT_STEPS + 1),
         ("entries in one message to a follower", coordinator.ENTRIES_PER_MESSAGE),
         ("entries that a follower takes before it acknowledges", link.ACKNOWLEDGE_EVERY),

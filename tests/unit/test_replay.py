@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -16,13 +17,14 @@ from grpc_ps.client.shared.codec import ChunkView, word_sum
 from grpc_ps.protos.coordination_pb2 import Reduced
 from grpc_ps.protos.job_pb2 import Identity
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
-from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Open, PushId, Reduce, Release, Result
+from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Done, Open, Pin, PushId, Reduce, Release, Result
 from grpc_ps.psserver.replay import INLINE_BYTES, Replay
 from grpc_ps.psserver.sessions import Session
 from grpc_ps.psserver.store import Store
 
 DEADLINE = 20
-SIZES = {"on-the-loop": 300, "in-the-thread": INLINE_BYTES // 4}
+# One push of the larger one is over the limit already.
+SIZES = {"on-the-loop": 300, "in-the-thread": INLINE_BYTES // 4 + 16}
 
 
 class Bed:
@@ -32,6 +34,7 @@ class Bed:
         self.reports: list[Reduced] = []
         self.overflows: list[tuple[str, int]] = []
         self.failures: list[BaseException] = []
+        self.read: list[int] = []
         self.size = size
         self.position = 0
         store: Future[type[Store]] = Future()
@@ -44,6 +47,7 @@ class Bed:
             store_class=store,
             on_overflow=lambda parameter, step: self.overflows.append((parameter, step)),
             on_reduced=self.reports.append,
+            on_read=self.read.append,
             on_failure=self.failures.append,
         )
         plan = plan_of([ParameterSpec(name="w", shape=(size,), dtype="float32")], clip_norm=1.0)
@@ -85,8 +89,8 @@ class Bed:
         return np.unique(np.frombuffer(snapshot._buffers[0], np.float32)).tolist()  # type: ignore[no-any-return]
 
 
-def run(size: int, test: Callable[[Bed], Awaitable[None]]) -> None:
-    """Runs a test on a loop, with the job open at zeros."""
+def run(size: int, test: Callable[[Bed], Awaitable[None]], fails: str = "") -> None:
+    """Runs a test on a loop, with the job open at zeros; `fails` is what the shard has to fail with, once."""
 
     async def opened() -> None:
         with ThreadPoolExecutor(1) as kernels:
@@ -94,7 +98,7 @@ def run(size: int, test: Callable[[Bed], Awaitable[None]]) -> None:
             bed.deliver(Open(bed.whole(0, 1, 0.0, PushHeader.KIND_VALUES)))
             await bed.settled()
             await test(bed)
-            assert bed.failures == []
+            assert [str(error) for error in bed.failures] == ([fails] if fails else [])
 
     asyncio.run(asyncio.wait_for(opened(), DEADLINE))
 
@@ -144,7 +148,8 @@ def test_no_report_comes_within_the_entries_at_hand(size: int) -> None:
         bed.replay.sessions.attach(session)
         bed.deliver(Answer(0, 1, 1, Result(2, "APPLIED"), Release(2, 3)))
         await bed.settled()
-        assert session.outbox.empty()
+        bed.deliver(Answer(0, 1, 1, done=Done()))
+        assert (await session.next()).answer.HasField("done")
 
     run(size, test)
 
@@ -153,8 +158,92 @@ def test_a_mean_is_not_applied_as_another_rounds() -> None:
     async def test(bed: Bed) -> None:
         first, second = bed.whole(0, 2, 2.0), bed.whole(1, 1, 4.0)
         bed.deliver(Reduce(((first, 0.5), (second, 0.5))))
-        with pytest.raises(LookupError, match="of other pushes than the mean"):
-            bed.deliver(Apply(1, ((first, 1.0),), 1.0))
+        bed.deliver(Apply(1, ((first, 1.0),), 1.0))
+
+    run(300, test, fails="the update to step 1 is of other pushes than the mean that was made for it")
+
+
+@pytest.mark.parametrize(("size", "threads"), [(SIZES["on-the-loop"], 1), (SIZES["in-the-thread"], 2)], ids=SIZES)
+def test_an_update_runs_where_its_size_says(size: int, threads: int) -> None:
+    async def test(bed: Bed) -> None:
+        ran: set[int] = {threading.get_ident()}
+        apply = bed.replay._updates.apply
+
+        def noted(*arguments: Any) -> Any:
+            ran.add(threading.get_ident())
+            return apply(*arguments)
+
+        bed.replay._updates.apply = noted  # type: ignore[method-assign]
+        bed.deliver(Apply(1, ((bed.whole(0, 2, 1.0), 1.0),), 1.0))
+        await bed.settled()
+        assert len(ran) == threads
+
+    run(size, test)
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_a_kernel_that_fails_makes_the_shard_useless(size: int) -> None:
+    """Nothing is built on it; but that the job is over reaches the workers still."""
+
+    async def test(bed: Bed) -> None:
+        session = Session(0, 1)
+        bed.replay.sessions.attach(session)
+        bed.replay._updates.apply = no_kernel  # type: ignore[method-assign]
+        bed.deliver(Apply(1, ((bed.whole(0, 2, 1.0), 1.0),), 1.0))
+        bed.deliver(Answer(0, 1, 1, Result(2, "APPLIED"), Release(2, 3)))
+        bed.deliver(Apply(2, ((bed.whole(1, 1, 1.0), 1.0),), 1.0))
+        await bed.settled()
+        bed.deliver(Answer(0, 1, 1, done=Done(4, "shard 0 failed")))
+        assert (await session.next()).answer.done.exit_code == 4
+
+    run(size, test, fails="no kernel")
+
+
+def no_kernel(*arguments: Any) -> Any:
+    raise RuntimeError("no kernel")
+
+
+UNKNOWN = PushId(0, 1, 99)
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    "entry", [Apply(2, ((UNKNOWN, 1.0),), 1.0), Reduce(((UNKNOWN, 1.0),))], ids=["apply", "reduce"]
+)
+def test_an_entry_that_cannot_be_carried_out_makes_the_shard_useless(size: int, entry: Any) -> None:
+    """Wherever it stands: alone, or behind an update in the thread, where no caller would see its error."""
+
+    async def test(bed: Bed) -> None:
+        bed.deliver(Apply(1, ((bed.whole(0, 2, 1.0), 1.0),), 1.0))
+        bed.deliver(entry)
+        await bed.settled()
+
+    run(size, test, fails=f"push {UNKNOWN} is named by the log and not here")
+
+
+def test_a_report_that_fails_makes_the_shard_useless() -> None:
+    async def test(bed: Bed) -> None:
+        bed.replay._on_reduced = no_kernel
+        bed.deliver(Reduce(((bed.whole(0, 2, 2.0), 0.5), (bed.whole(1, 1, 4.0), 0.5))))
+        await bed.settled()
+
+    run(300, test, fails="no kernel")
+
+
+def test_a_snapshot_is_let_go_of_when_it_was_read_or_its_time_is_over() -> None:
+    async def test(bed: Bed) -> None:
+        pins = bed.replay.pins
+        bed.deliver(Pin(7, 0, 60_000))
+        bed.deliver(Pin(8, 0, 0))  # over at once
+        assert (len(pins), pins.get(7) is not None) == (2, True)
+        pins.drop(9)
+        pins.drop(7)
+        pins.drop(7)
+        over = asyncio.Event()
+        # Timers go off in the order of their times.
+        asyncio.get_running_loop().call_later(0.01, over.set)
+        await over.wait()
+        assert (len(pins), bed.read) == (0, [7])
 
     run(300, test)
 

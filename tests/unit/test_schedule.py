@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -56,3 +57,9 @@ def test_warm_up_rises_in_a_straight_line_and_the_schedule_begins_behind_it() ->
 def test_what_is_no_schedule_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", "\\(").replace(".", "\\.")):
         schedule(text, RATE)
+
+
+def test_a_rate_beyond_all_numbers_is_infinite_and_no_error() -> None:
+    assert schedule("exponential:1:10", 1.0)(400) == math.inf
+    assert schedule("staircase:1:10", 1.0)(400) == math.inf
+    assert schedule("exponential:1:1e-300", 1.0)(400) == 0.0

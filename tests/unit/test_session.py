@@ -116,6 +116,14 @@ def test_leave_gives_the_place_back_once() -> None:
     assert left == [None]
 
 
+def test_a_worker_can_leave_when_it_is_told_to_evaluate() -> None:
+    lead, left = FakeLead(), threading.Event()
+    one = session(FakeShard("a:1"), lead=lead, lease=0.04)
+    one.on_evaluator = lambda step: (one.leave(), left.set())[1]
+    lead.response = wire.HeartbeatResponse(global_step=9, evaluator=True)
+    assert left.wait(10)
+
+
 def test_settings_are_the_jobs_own_with_those_that_are_zero() -> None:
     settings = job_pb2.Settings(mode="sync", steps=0, learning_rate=0.5, nesterov=False)
     one = session(FakeShard("a:1"), job=job_pb2.JobSpec(settings=settings), ended=Reply(done=True))

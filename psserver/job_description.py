@@ -1,0 +1,52 @@
+"""The job as messages have it."""
+
+from __future__ import annotations
+
+from grpc_ps.client.shared.blocks import ParameterSpec, place
+from grpc_ps.client.shared.codec import to_proto
+from grpc_ps.protos import job_pb2
+from grpc_ps.psserver.lead.joining import Definition
+
+
+class JobDescription:
+    """What the opener made the job, on the lead.
+
+    Attributes:
+        spec: the job as it was opened.
+        owners: for each shard the parameter of each of its trainable blocks, in order of the image, by its number in
+            order of the names.
+    """
+
+    def __init__(self, definition: Definition, shard_count: int) -> None:
+        self._definition = definition
+        specs = [
+            ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
+            for it in definition.parameters.values()
+        ]
+        placement = place(specs, shard_count)
+        self.spec = job_pb2.JobSpec(
+            model=definition.model,
+            parameters=[to_proto(spec) for spec in specs],
+            settings=_settings(definition),
+            plan_fingerprint=placement.fingerprint,
+        )
+        numbers = {name: number for number, name in enumerate(sorted(definition.parameters))}
+        self.owners = [
+            tuple(numbers[block.parameter] for block in blocks if block.trainable and block.floating)
+            for blocks in placement.shards
+        ]
+
+    def describes(self, definition: Definition) -> bool:
+        """Whether this is that definition's."""
+        return self._definition is definition
+
+    def present(self) -> job_pb2.JobSpec:
+        """The job with its settings as they are now."""
+        spec = job_pb2.JobSpec()
+        spec.CopyFrom(self.spec)
+        spec.settings.CopyFrom(_settings(self._definition))
+        return spec
+
+
+def _settings(definition: Definition) -> job_pb2.Settings:
+    return job_pb2.Settings(**definition.settings)  # type: ignore[arg-type]  # checked when they came

@@ -1,0 +1,76 @@
+"""Readers: as many snapshots as they may hold, on every shard, and room again as soon as all of one was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from history import wait_for
+from light_worker import constant, run_worker, scalar
+from local_cluster import LocalCluster
+
+from grpc_ps.client import PSClient
+from grpc_ps.client.shared.errors import REASON_KEY
+from grpc_ps.protos.parameter_server_pb2 import PullRequest, PullResponse
+from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
+from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.pins import MAX_PINS
+
+DEADLINE = 20.0
+# No time ends while a test runs.
+PATIENT = Limits(pin=600.0)
+
+
+class Shards:
+    """Two shards with an open job, to be read by hand."""
+
+    def __init__(self, cluster: LocalCluster, channels: list[grpc.Channel]) -> None:
+        self.cluster = cluster
+        self.stubs = [ParameterServerStub(channel) for channel in channels]
+
+    def pull(self, shard: int, name: int = 0) -> list[PullResponse]:
+        return list(self.stubs[shard].Pull(PullRequest(snapshot=name), timeout=DEADLINE))
+
+    def held(self) -> tuple[int, int, int]:
+        """Snapshots that the lead counts, and that each shard holds."""
+        lead, follower = self.cluster.servers
+        assert lead._coordinator is not None
+        return len(lead._coordinator.job.pins), len(lead._replay.pins), len(follower._replay.pins)
+
+
+@pytest.fixture
+def shards() -> Iterator[Shards]:
+    with LocalCluster(2, limits=PATIENT) as cluster:
+        run_worker(cluster.addresses, [scalar("w"), scalar("v")], constant(1.0), pushes=1)
+        channels = [grpc.insecure_channel(server.address) for server in cluster.servers]
+        yield Shards(cluster, channels)
+        for channel in channels:
+            channel.close()
+
+
+def test_those_who_read_the_lead_alone_are_bounded_on_every_shard(shards: Shards) -> None:
+    names = [shards.pull(0)[0].meta.snapshot for _ in range(MAX_PINS)]
+    with pytest.raises(grpc.RpcError) as refused:
+        shards.pull(0)
+    assert (REASON_KEY, "FULL") in refused.value.trailing_metadata()
+    wait_for(lambda: shards.held() == (MAX_PINS, 0, MAX_PINS), "the follower's pins")
+    # Where the rest of one is read there is room for one.
+    shards.pull(1, names[3])
+    wait_for(lambda: shards.held() == (MAX_PINS - 1, 0, MAX_PINS - 1), "room for a reader")
+    shards.pull(0)
+
+
+def test_a_reader_that_goes_away_makes_room(shards: Shards) -> None:
+    name = shards.pull(0)[0].meta.snapshot
+    calls = [shards.stubs[1].Pull(PullRequest(snapshot=name), timeout=DEADLINE)]
+    next(calls[0])
+    calls[0].cancel()
+    wait_for(lambda: shards.held() == (0, 0, 0), "the end of the reading")
+
+
+def test_who_reads_all_shards_is_never_refused(shards: Shards) -> None:
+    with PSClient(shards.cluster.addresses, timeout=DEADLINE) as client:
+        steps = {client.pull().global_step for _ in range(5 * MAX_PINS)}
+    assert steps == {1}
+    wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")

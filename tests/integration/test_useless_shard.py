@@ -1,0 +1,55 @@
+"""A shard that cannot carry out its log ends, and the job with it: nobody waits for what cannot come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from local_cluster import LocalCluster
+
+from grpc_ps.client import PSClient
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.errors import JobFailed, PsError
+from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.replay import INLINE_BYTES
+
+# Of two parameters one lies on each of two shards.
+SIZES = {"on-the-loop": 300, "in-the-thread": INLINE_BYTES // 4 + 16}
+
+
+def no_kernel(*arguments: Any) -> Any:
+    raise RuntimeError("no kernel")
+
+
+def end_of_training(cluster: LocalCluster, size: int) -> tuple[int, str]:
+    """What a worker is told that pushes until it is over: exit code and reason."""
+    shape = (size,)
+    with PSClient(cluster.addresses, timeout=20.0) as client:
+        session = client.join("test", [ParameterSpec(name=name, shape=shape, dtype="float32") for name in "wv"])
+        session.open({name: np.zeros(shape, np.float32) for name in "wv"})
+        try:
+            reply = session.begin()
+            while not reply.done:
+                reply = client.push({name: np.ones(shape, np.float32) for name in "wv"}, 1)
+        except PsError as error:
+            return error.exit_code, str(error)
+    return reply.exit_code, reply.reason
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_kernel_that_fails_ends_the_job(size: int, shard: int) -> None:
+    with LocalCluster(2, presets={"steps": 3}, limits=Limits(link=0.5)) as cluster:
+        useless = cluster.servers[shard]
+        useless._replay._updates.apply = no_kernel  # type: ignore[method-assign]
+        told = end_of_training(cluster, size)
+        ended = cluster.wait_ended()
+    name = f"shard {shard} ({useless.address})"
+    failed, other = ended[shard], ended[1 - shard]
+    assert isinstance(failed, JobFailed)
+    assert str(failed) == f"{name} failed: RuntimeError: no kernel"
+    assert isinstance(failed.__cause__, RuntimeError)
+    assert isinstance(other, JobFailed)
+    assert (other.exit_code, name in str(other)) == (4, True)
+    assert (told[0], name in told[1]) == (4, True)
