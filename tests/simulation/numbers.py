@@ -1,0 +1,99 @@
+"""The simulator's own books of batch numbers, kept from the log alone."""
+
+from __future__ import annotations
+
+from simulation.violation import Violation
+
+from grpc_ps.psserver.lead.settings import Settings
+
+
+class Numbers:
+    """Who holds which number, and what became of each.
+
+    Attributes:
+        used: number -> "applied" or "retired".
+        holders: number -> the incarnation that leases it.
+        freed: numbers that came back and are not handed out again yet.
+        end: how many numbers there are; None for endless data.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._examples = int(settings.get("examples", 0))
+        self._batch_size = int(settings.get("batch_size", 1))
+        self.per_epoch = -(-self._examples // self._batch_size)
+        self.end = self.per_epoch * int(settings["epochs"]) or None
+        self.used: dict[int, str] = {}
+        self.holders: dict[int, int] = {}
+        self.freed: set[int] = set()
+        self._cursor = 0
+        self._used_in: dict[int, int] = {}
+
+    def epoch(self, number: int) -> int:
+        """The epoch that a number belongs to."""
+        return number // self.per_epoch if self.per_epoch else 0
+
+    def examples(self, number: int) -> int:
+        """How many examples are in that batch: the last of an epoch may have fewer."""
+        if not self.per_epoch:
+            return self._batch_size
+        return min(self._batch_size, self._examples - number % self.per_epoch * self._batch_size)
+
+    def lease(self, number: int, holder: int, *, within_epoch: bool) -> None:
+        """A number is handed out, the lowest there is."""
+        if number in self.used:
+            raise Violation("number-twice", f"{number} is {self.used.get(number)} and handed out again")
+        other = self.holders.get(number)
+        if other == holder:
+            return
+        if other is not None:
+            raise Violation("number-twice", f"{number} is handed to life {holder} while life {other} holds it")
+        freed = self.freed
+        if freed and within_epoch:
+            freed = {it for it in freed if self.epoch(it) == self.epoch(number)}
+        if freed and number > min(freed):
+            raise Violation("number-order", f"{number} is handed out before {freed}")
+        if number in self.freed:
+            self.freed.remove(number)
+        else:
+            if number != self._cursor:
+                raise Violation("number-lost", f"{number} is handed out, the next new one is {self._cursor}")
+            if self.end is not None and number >= self.end:
+                raise Violation("number-twice", f"{number} is beyond the last epoch")
+            self._cursor += 1
+        self.holders[number] = holder
+
+    def use(self, number: int, holder: int, how: str) -> None:
+        """A number's batch is in the model, or refused for good."""
+        if number in self.used:
+            raise Violation("number-twice", f"{number} is {how}, and {self.used.get(number)} already")
+        if self.holders.pop(number, None) != holder:
+            raise Violation("number-twice", f"{number} is {how} by life {holder}: not its")
+        self.used[number] = how
+        epoch = self.epoch(number)
+        self._used_in[epoch] = self._used_in.get(epoch, 0) + 1
+
+    def free(self, number: int, holder: int) -> None:
+        """A number comes back."""
+        if self.holders.get(number) == holder:
+            del self.holders[number]
+            self.freed.add(number)
+
+    def left(self, epoch: int | None) -> int:
+        """Numbers that are not used, of one epoch or of all."""
+        if not self.per_epoch or (self.end is None and epoch is None):
+            return 1 << 30
+        if epoch is not None:
+            return self.per_epoch - self._used_in.get(epoch, 0)
+        assert self.end is not None
+        return self.end - len(self.used)
+
+    def none_left(self) -> bool:
+        """Whether nobody can get a number now."""
+        return not self.freed and self.end is not None and self._cursor >= self.end
+
+    def demand_all_used(self) -> None:
+        """The last epoch is over: nothing is lost."""
+        assert self.end is not None
+        lost = [number for number in range(self.end) if number not in self.used]
+        if lost:
+            raise Violation("number-lost", f"the epochs are over and {lost[:5]} were never used")

@@ -1,0 +1,294 @@
+"""A worker process: the real `client.answers`, and a model of how `session.py` and its neighbours use it.
+
+Mirrored: streams to all shards live and end together; after a break all are made again, the worker asks, and sends its
+push to those shards that do not hold it whole, unless it knows what became of it; answers are read from whichever shard
+lags; a worker that is fenced joins again as a new life.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from simulation.lease_model import Lease
+from simulation.messages import Header
+from simulation.stream import Stream
+from simulation.violation import Violation
+
+from grpc_ps.client.answers import Answers, Reply
+from grpc_ps.psserver.lead.log import PushId
+from grpc_ps.psserver.lead.parts import Push
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+PAUSE = 0.2
+RECONNECT = 10.0
+NON_FINITE_LIMIT = 5
+
+
+class Worker:
+    """One process from start to end.
+
+    Attributes:
+        state: what it does: "joining", "attaching", "waiting", "computing" or "ended".
+        since: when it began to wait.
+        why: how it ended: "done", "fenced", "crashed", "left", "lost", "refused" or "nan", with `code`.
+        recovering: since when it has no streams, None while it has.
+        batches: of its own data that are left; None where it has all data.
+    """
+
+    def __init__(self, world: World, nonce: int, index: int | None, batches: int | None) -> None:
+        self.world = world
+        self.nonce = nonce
+        self.index = index
+        self.batches = batches
+        self.worker = -1
+        self.incarnation = 0
+        self.state = "joining"
+        self.since = world.agenda.now
+        self.why, self.code = "", -1
+        self.frozen_until = 0.0
+        self.cut_off_until = 0.0
+        self.lease = Lease(world, self)
+        self.outcomes: Counter[str | None] = Counter()
+        self.sequence = 0
+        self.push: Header | None = None
+        self.streams: list[Stream] = []
+        self.answers = Answers(world.scenario.shards, 0)
+        self.versions: list[int] = [0] * world.scenario.shards
+        self._dreams: list[tuple[Any, tuple[Any, ...]]] = []
+        self._reply = Reply()
+        self._attempt = 0
+        self._broken = False
+        self.out = False
+        self.opener = False
+        self._fresh = True
+        self._sending = False
+        self.recovering: float | None = None
+        self._boots: list[int] = [0] * world.scenario.shards
+        self._refused = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.state == "ended"
+
+    def asleep(self, action: Any, *args: Any) -> bool:
+        """Whether the process is stopped by a signal (then the event waits) or gone."""
+        if self.state == "ended":
+            return True
+        if self._dreams or self.world.agenda.now < self.frozen_until:
+            if not self._dreams:
+                self.world.agenda.at(self.frozen_until, self._wake)
+            self._dreams.append((action, args))
+            return True
+        return False
+
+    def _wake(self) -> None:
+        if self.world.agenda.now < self.frozen_until:  # stopped once more meanwhile
+            self.world.agenda.at(self.frozen_until, self._wake)
+            return
+        dreams, self._dreams = self._dreams, []
+        for action, args in dreams:
+            action(*args)
+
+    def _be(self, state: str) -> None:
+        self.state = state
+        self.since = self.world.agenda.now
+
+    def attach(self) -> None:
+        """Opens a stream to every shard."""
+        if self.asleep(self.attach):
+            return
+        world = self.world
+        self._be("attaching")
+        self._attempt += 1
+        self.streams = [Stream(world, self, shard) for shard in world.shards]
+        for stream in self.streams:
+            stream.up.send(stream.shard.attach, stream)
+        if world.cut_off(self):
+            self.streams[0].break_()
+
+    def attached(self, stream: Stream, boot: int, held: int) -> None:
+        """A shard has taken the stream, and says which push it holds."""
+        if self.asleep(self.attached, stream, boot, held) or not stream.open:
+            return
+        number = stream.shard.number
+        if self._boots[number] not in (0, boot):
+            self.end(4, "lost")
+            return
+        self._boots[number] = boot
+        stream.held = held
+        if all(other.held >= 0 for other in self.streams):
+            self._resume()
+
+    def _resume(self) -> None:
+        self.recovering, self._broken = None, False
+        self._be("waiting")
+        if self._fresh:
+            self._fresh = False
+            if self.opener:
+                self._send(Push(PushId(self.worker, self.incarnation, 1), 0, 0, 0, values=True), -1)
+            else:
+                self._ask()
+            return
+        self.answers.restart()
+        self._ask()
+        # Repeating is safe: now and then it is done without need.
+        again = self.world.draw() < 0.1
+        if again:
+            self._ask()
+        push = self.push
+        if push is not None and not self.answers.decided:
+            lacking = [stream for stream in self.streams if again or stream.held < push.sequence]
+            self._begin_sending(push, lacking)
+
+    def _ask(self) -> None:
+        self.streams[0].up.send(self.world.shards[0].ask, self.streams[0], self.sequence, self.out)
+
+    def stream_ended(self, stream: Stream, reason: str) -> None:
+        """A stream is gone: all are."""
+        if self.asleep(self.stream_ended, stream, reason) or stream not in self.streams:
+            return
+        if reason == "FENCED":
+            self.fenced()
+            return
+        if reason not in ("LOST", "LEFT"):
+            raise Violation("refused", f"worker {self.worker}, which is honest, is refused with {reason}")
+        for other in self.streams:
+            other.close()
+        self.streams = []
+        self._broken = True
+        if self.state != "computing":
+            self._recover()
+
+    def _recover(self) -> None:
+        now = self.world.agenda.now
+        if self.recovering is None:
+            self.recovering = now
+        if now - self.recovering > RECONNECT:
+            self.end(4, "lost")
+            return
+        self._be("attaching")
+        self._sending = False
+        self.world.agenda.after(PAUSE, self.attach)
+
+    def answered(self, stream: Stream, answer: Any, version: int) -> None:
+        """An answer arrives."""
+        if self.asleep(self.answered, stream, answer, version) or not stream.open:
+            return
+        stream.inbox.append((answer, version))
+        if self.state == "waiting" and (not self._sending or self.world.scenario.stops_early):
+            self._collect()
+
+    def _collect(self) -> None:
+        answers, streams = self.answers, self.streams
+        while True:
+            shard = answers.lagging()
+            inbox = streams[shard].inbox
+            if not inbox:
+                return
+            answer, version = inbox.popleft()
+            if answer.release is not None:
+                self.versions[shard] = version
+            reply = answers.add(shard, answer)
+            if reply is not None:
+                self._replied(reply)
+                return
+
+    def _replied(self, reply: Reply) -> None:
+        push, self.push = self.push, None
+        self._sending = False
+        checker = self.world.checker
+        if self.out and not reply.done:  # a release that was under way when the data was used up
+            self._collect()
+            return
+        if push is not None:
+            self.outcomes[reply.outcome] += 1
+            checker.pushes.told(push.key, reply)
+        if reply.done:
+            self.end(reply.exit_code, "done")
+            return
+        checker.released(self, reply)
+        self._refused = self._refused + 1 if reply.outcome == "NON_FINITE" else 0
+        if self._refused >= NON_FINITE_LIMIT:
+            self.end(5, "nan")
+            return
+        self._reply = reply
+        self._be("computing")
+        self.world.agenda.after(self.world.compute_time(self), self._computed)
+
+    def _computed(self) -> None:
+        if self.asleep(self._computed):
+            return
+        self._be("waiting")
+        if self.batches == 0:
+            self.out = True
+            self.answers = Answers(len(self.versions), 0)
+            if self._broken:
+                self._recover()
+            else:
+                self._ask()
+                self._collect()
+            return
+        if self.batches is not None:
+            self.batches -= 1
+        reply, world = self._reply, self.world
+        assert reply.batch is not None
+        name = PushId(self.worker, self.incarnation, self.sequence + 1)
+        examples = world.checker.numbers.examples(reply.batch)
+        nan = world.nan_chance and world.draw() < world.nan_chance
+        nan_on = world.choose(range(len(self.versions))) if nan else -1
+        self._send(Push(name, reply.global_step, reply.batch, examples), nan_on)
+
+    def _send(self, push: Push, nan_on: int) -> None:
+        self.sequence += 1
+        self.answers = Answers(len(self.versions), self.sequence)
+        self.push = header = Header(push, nan_on, self.versions[0])
+        self.world.checker.pushes.pushed(header)
+        if self._broken:
+            self._recover()
+        else:
+            self._begin_sending(header, self.streams)
+
+    def _begin_sending(self, header: Header, streams: list[Stream]) -> None:
+        self._sending = True
+        self._send_message(header, self._attempt, streams, self.world.scenario.messages)
+
+    def _send_message(self, header: Header, attempt: int, streams: list[Stream], left: int) -> None:
+        if self.asleep(self._send_message, header, attempt, streams, left):
+            return
+        if self.push is not header or attempt != self._attempt or not self.streams:
+            return
+        if self.world.scenario.stops_early and self.answers.decided:
+            self._sending = False
+            return
+        first = header if left == self.world.scenario.messages else None
+        for stream in streams:
+            stream.up.send(stream.shard.take, stream, first, left == 1)
+        if left > 1:
+            gap = self.world.draw() * self.world.scenario.delay
+            self.world.agenda.after(gap, self._send_message, header, attempt, streams, left - 1)
+        else:
+            self._sending = False
+            self._collect()
+
+    def fenced(self) -> None:
+        """The process is told that it is no member any more."""
+        self.world.checker.fenced(self.incarnation)
+        self.end(4, "fenced")
+
+    def end(self, code: int, why: str) -> None:
+        """The process ends."""
+        self._be("ended")
+        self.code, self.why = code, why
+        for stream in self.streams:
+            if why == "crashed" and self.world.draw() < 0.3:
+                stream.up.cut = True
+                patience = self.world.draw() * self.world.limits.lease
+                self.world.agenda.after(patience, stream.shard.stream_ended, stream)
+            stream.close()
+        if self.incarnation and why not in ("crashed", "fenced"):
+            self.world.call(self, self.world.lead.leave, (self.worker, self.incarnation), None)
+        self.world.process_ended(self)
