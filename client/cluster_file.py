@@ -61,7 +61,8 @@ class ClusterFile:
             workers = tuple(Process(**worker) for worker in fields.pop("workers"))
             return cls(shards=shards, workers=workers, **fields)
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
+            advice = "give the --log-dir of a `psctl launch` whose workers have been started, or --ps"
+            raise UsageError(f"{path}: {error.strerror}; {advice}") from None
         except (ValueError, TypeError, KeyError, AttributeError):
             raise UsageError(f"{path}: not a cluster file of this version") from None
 

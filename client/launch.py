@@ -67,6 +67,7 @@ class LaunchResult:
             "ended_by": self.ended_by,
             "global_step": max(steps, default=None),
             "accuracy": accuracies[0] if accuracies else None,
+            "metrics": next((worker["metrics"] for worker in self.workers if worker.get("metrics")), {}),
             "wall_seconds": round(self.wall_seconds, 3),
             "last_lines": list(self.last_lines),
             "workers": list(self.workers),

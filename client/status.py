@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -74,6 +75,7 @@ class ClusterStatus:
         paused: whether nobody gets work.
         evaluation: the newest one; None before the first.
         position: last entry of the lead's log.
+        exit_code: what the job ended with, and `reason`, why if that is not just its target; set when stopped.
         parameters: what the model has, and `plan_fingerprint` the placement of that; empty before the job is open.
     """
 
@@ -93,14 +95,25 @@ class ClusterStatus:
     paused: bool = False
     evaluation: Evaluation | None = None
     position: int = 0
+    exit_code: int = 0
+    reason: str = ""
     parameters: tuple[ParameterSpec, ...] = ()
     plan_fingerprint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns it as plain values for JSON, without the parameters, which do not change."""
-        record = asdict(replace(self, parameters=()))
+        """Returns plain values for JSON, None for what is not finite; without the parameters, which do not change."""
+        record: dict[str, Any] = _finite(asdict(replace(self, parameters=())))
         del record["parameters"]
         return record
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinities."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
@@ -123,6 +136,8 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         paused=response.paused,
         evaluation=_evaluation(response),
         position=response.position,
+        exit_code=response.exit_code,
+        reason=response.reason,
         parameters=tuple(map(from_proto, response.job.parameters)),
         plan_fingerprint=response.job.plan_fingerprint,
     )

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from grpc_ps import models
-from grpc_ps.client.shared.errors import DataError
+from grpc_ps.client.shared.errors import DataError, UsageError
+from grpc_ps.client.shared.logs import setup_logging
 from grpc_ps.models.datasets import open_data
 from grpc_ps.worker.config import WorkerConfig
 
 
 def check(config: WorkerConfig) -> None:
-    """Loads the data whole, and the model where it is a user's own or has to fit a file of first values.
+    """Loads the data whole, and the model where it is a user's own, or has to fit first values or a metric.
 
     TensorFlow is imported for those only: it takes seconds.
 
     Raises:
-        UsageError: the model cannot be made, or not be shared.
-        DataError: a file is missing or not what it should be.
+        UsageError: the model cannot be made, not be shared, or has not what a flag needs.
+        DataError: a file is missing or not what it should be, or first values are not finite.
     """
-    if config.model not in models.MODELS or config.initial is not None:
+    setup_logging("worker")
+    if config.model not in models.MODELS or config.initial is not None or "until" in config.stated:
         _check_model(config)
-    elif config.data_dir is not None:
+    elif config.data_dir is not None or "epochs" in config.stated:
         try:
-            open_data(models.MODELS[config.model].data, directory=config.data_dir)
+            data = open_data(models.MODELS[config.model].data, name=config.data, directory=config.data_dir)
         except models.DataFileError as error:
             raise DataError(str(error)) from None
+        _check_epochs(config, data.train)
+
+
+def _check_epochs(config: WorkerConfig, train: models.TrainData) -> None:
+    epochs = config.stated.get("epochs")
+    if epochs is not None and not train.examples:
+        raise UsageError(f"--epochs {epochs}: the data {train.fingerprint!r} has no epochs; set --steps")
 
 
 def _check_model(config: WorkerConfig) -> None:
@@ -31,11 +40,18 @@ def _check_model(config: WorkerConfig) -> None:
     from grpc_ps.worker.loading import load_data, model_factory
 
     start_tensorflow(threads=config.threads, device=config.device)
+    from grpc_ps.worker.evaluate import Evaluator, check_until
+    from grpc_ps.worker.initial import check_initial
+    from grpc_ps.worker.settings import until_metric
     from grpc_ps.worker.variables import parameter_specs
 
     with placed(config.device):
         model = model_factory(config.model, config.arguments)()
     specs = parameter_specs(model.variables)
-    load_data(model, name=config.data, directory=config.data_dir)
+    data = load_data(model, name=config.data, directory=config.data_dir)
+    _check_epochs(config, data.train)
     if config.initial is not None:
-        config.initial.check(specs)
+        check_initial(config.initial, specs)
+        config.initial.load(specs)
+    evaluator = Evaluator(model, data.test, device=config.device) if data.test is not None else None
+    check_until(until_metric(config.stated), evaluator, model=config.model)

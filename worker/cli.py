@@ -28,7 +28,9 @@ def _check_index(index: int | None, stated: Mapping[str, Value]) -> None:
     if index is not None and isinstance(limit, int):
         places = limit + int(stated.get("backup", 0))
         if index >= places:
-            raise click.UsageError(f"--index {index}: must be 0 to {places - 1} with {places} workers")
+            raise click.UsageError(
+                f"--index {index}: must be 0 to {places - 1} with {places} worker{'s' * (places > 1)}"
+            )
 
 
 def build_config(flags: Mapping[str, Any]) -> WorkerConfig:

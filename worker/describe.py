@@ -13,6 +13,7 @@ from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluator
 from grpc_ps.worker.loading import load_data, model_factory
+from grpc_ps.worker.progress import metrics_text
 from grpc_ps.worker.variables import parameter_specs
 
 
@@ -96,8 +97,7 @@ class Evaluated:
 
     def line(self) -> str:
         """For people."""
-        values = ", ".join(f"{name} = {value:.4f}" for name, value in self.metrics.items())
-        return f"global_step {self.global_step}: {values} ({self.examples} examples)"
+        return f"global_step {self.global_step}: {metrics_text(self.metrics)} ({self.examples} examples)"
 
 
 def check_same(specs: Sequence[ParameterSpec], values: Mapping[str, Array]) -> None:

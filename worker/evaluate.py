@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from grpc_ps.client import PSClient, PsError
+from grpc_ps.client import PSClient, PsError, TrainingSession
+from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.logs import event
 from grpc_ps.models import Array, Dataset, Model
 from grpc_ps.worker.device import placed
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import describe_error, models_own_errors
 from grpc_ps.worker.slots import as_fed
 from grpc_ps.worker.variables import wire_name
 
+_LOGGER = logging.getLogger("grpc_ps.worker")
 # Examples at a time.
 _BATCH = 1000
 # Seconds for an evaluation to notice, after its batch, that it is not wanted any more.
@@ -71,35 +76,59 @@ class Evaluator:
             return {name: tf.reduce_sum(tf.cast(each, tf.float64)) for name, each in metrics.items()}
 
 
-Tell = Callable[[str, Mapping[str, object]], None]
+def check_until(metric: str | None, evaluator: Evaluator | None, *, model: str) -> None:
+    """A job that ends by a metric which there is not would never end. `model` is what --model says.
+
+    Raises:
+        UsageError: there is no such metric, no test set, or the model's metrics cannot be computed.
+    """
+    if metric is None:
+        return
+    if evaluator is None:
+        raise UsageError(f"--until: there is no test set to find {metric} on; choose other data, or set --steps")
+    with models_own_errors(model):
+        names = evaluator.names()
+    if metric not in names:
+        raise UsageError(f"--until: the model has no metric {metric}; it has: {', '.join(names) or 'none'}")
+
+
 Report = Callable[[int, Mapping[str, float]], None]
 
 
 class Evaluation:
     """Evaluates the job's model every so many global steps in a thread of its own, which training never waits for.
 
-    One evaluation runs at a time. When steps at which one is due have passed while it ran, the next begins at once, on
-    the newest values. An error ends that evaluation, is told, and does not touch training.
+    One evaluation runs at a time, whoever starts it: all use the evaluator's variables. When steps at which one is due
+    have passed while it ran, the next begins at once, on the newest values. An error ends that evaluation, is told, and
+    does not touch training.
 
-    `maybe` may be called from any thread; the rest is the trainer's. `_lock` guards the three fields that say what is
-    due; `_newest` is replaced as a whole, and `last`, which reads it, has waited for the other thread before.
+    `maybe` may be called from any thread; the rest is the trainer's. `_free` guards all that is written after
+    `__init__` but what `begin` sets, and is notified when an evaluation has ended.
 
     Args:
         evaluate: as `Evaluator`.
         connect: makes a client to read snapshots with.
-        tell: called from any thread with what happened: "evaluated" and the global step and metrics, or
-            "evaluation_failed" and the error.
+        evaluated: called from any thread with the global step and the metrics that were found.
+        failed: called from any thread with the error, for people.
     """
 
-    def __init__(self, evaluate: Evaluator, connect: Callable[[], PSClient], *, tell: Tell) -> None:
+    def __init__(
+        self,
+        evaluate: Evaluator,
+        connect: Callable[[], PSClient],
+        *,
+        evaluated: Report,
+        failed: Callable[[object], None],
+    ) -> None:
         self._evaluate = evaluate
         self._connect = connect
-        self._tell = tell
+        self._evaluated = evaluated
+        self._failed = failed
         self._every = 0
         self._report: Report = lambda global_step, metrics: None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._lock = threading.Lock()
+        self._free = threading.Condition()
         self._running = False
         self._seen = self._last = 0
         self._newest: tuple[int, dict[str, float]] = (-1, {})
@@ -113,66 +142,104 @@ class Evaluation:
         self._report = report
 
     def maybe(self, global_step: int) -> None:
-        """Starts an evaluation if one is due at this step and none runs."""
+        """Starts an evaluation if one is due at this step and none runs; never after `close`."""
         if not self._every:
             return
-        with self._lock:
+        with self._free:
             self._seen = max(self._seen, global_step)
-            if self._running or not self._take_due():
-                return
-            self._running = True
-            # Within the lock: whoever waits for the end of an evaluation must find its thread.
-            self._thread = threading.Thread(target=self._run, name="evaluation", daemon=True)
-            self._thread.start()
+            if self._claim_due():
+                # Within the lock: whoever waits for the end of an evaluation must find its thread.
+                self._thread = threading.Thread(target=self._run, name="evaluation", daemon=True)
+                self._thread.start()
 
-    def _take_due(self) -> bool:
-        """Whether an evaluation is due, which then counts as done. With the lock."""
-        due = self._seen // self._every > self._last // self._every
-        self._last = self._seen if due else self._last
-        return due
+    def _claim_due(self) -> bool:
+        """Claims the evaluator if an evaluation is due, which then counts as done. With the lock."""
+        if self._seen // self._every <= self._last // self._every or not self._claim():
+            return False
+        self._last = self._seen
+        return True
+
+    def _claim(self) -> bool:
+        """Makes the caller the one who evaluates, unless there is one or must not be any more. With the lock."""
+        if self._running or self._closed.is_set():
+            return False
+        self._running = True
+        return True
 
     def _run(self) -> None:
-        while True:
-            self.now()
-            with self._lock:
-                self._running = not self._closed.is_set() and self._take_due()
-                if not self._running:
-                    return
+        due = True
+        while due:
+            self._evaluate_newest()
+            with self._free:
+                due = self._claim_due()
 
-    def now(self) -> dict[str, float]:
-        """Evaluates the newest snapshot; nothing if that fails."""
+    def _evaluate_newest(self) -> dict[str, float]:
+        """Evaluates the newest snapshot; nothing if that fails. The caller has claimed the evaluator and loses it."""
         try:
-            with self._connect() as client:
-                pulled = client.pull()
-            metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
-            if metrics:
-                self._newest = (pulled.global_step, metrics)
-                self._tell("evaluated", {"global_step": pulled.global_step, **metrics})
-                self._report(pulled.global_step, metrics)
+            return self._found()
         except PsError as error:
-            self._tell("evaluation_failed", {"error": error})
-            return {}
+            self._failed(error)
         except Exception as error:  # Whatever a user's model or data raises.
-            self._tell("evaluation_failed", {"error": describe_error(error)})
+            self._failed(describe_error(error))
+        finally:
+            with self._free:
+                self._running = False
+                self._free.notify_all()
+        return {}
+
+    def _found(self) -> dict[str, float]:
+        with self._connect() as client:
+            pulled = client.pull()
+        metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
+        if not metrics:
             return {}
-        with self._lock:
+        with self._free:
+            self._newest = (pulled.global_step, metrics)
             self._last = max(self._last, pulled.global_step)
+        self._evaluated(pulled.global_step, metrics)
+        self._report(pulled.global_step, metrics)
         return metrics
 
     def last(self, global_step: int, timeout: float) -> dict[str, float]:
-        """The metrics of the job's last step: those of the evaluation that runs or ran, if it is of that step."""
-        self.finish(timeout)
-        step, metrics = self._newest
-        if step == global_step:
-            return metrics
-        return {} if self._running else self.now()
+        """The metrics of the job's last step: those of the evaluation that runs or ran, if it is of that step.
+
+        Otherwise evaluates. Nothing if that fails, or if another evaluation takes longer than `timeout` seconds.
+        """
+        with self._free:
+            self._free.wait_for(lambda: not self._running, timeout)
+            step, metrics = self._newest
+            if step == global_step:
+                return metrics
+            if not self._claim():
+                return {}
+        return self._evaluate_newest()
 
     def finish(self, timeout: float) -> None:
-        """Waits for the evaluation that runs, at most `timeout` seconds."""
-        if self._thread is not None:
-            self._thread.join(timeout)
+        """Waits for the evaluation that runs in its own thread, at most `timeout` seconds."""
+        with self._free:
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
 
     def close(self) -> None:
         """Ends the evaluation that runs: a thread inside TensorFlow must not outlive the interpreter."""
-        self._closed.set()
+        with self._free:
+            self._closed.set()
         self.finish(_CLOSING)
+
+
+def report_evaluation(session: TrainingSession, global_step: int, metrics: Mapping[str, float]) -> None:
+    """Tells the lead the metrics that are finite: whoever reads a cluster's state as JSON could not read the others.
+
+    Never ends training. A report that does not get through is not repeated, since the next one may; one of a worker
+    that has lost the lease to evaluate is refused, and the new holder evaluates.
+    """
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    if left_out := ", ".join(sorted(metrics.keys() - finite.keys())):
+        event(_LOGGER, "not_reported", logging.WARNING, evaluated_step=global_step, not_finite=left_out)
+    if not finite:
+        return
+    try:
+        session.report(global_step, finite)
+    except PsError as error:
+        event(_LOGGER, "report_failed", error=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,10 @@ from grpc_ps.client import ParameterSpec
 from grpc_ps.client.shared.blocks import FLOATING
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.client.shared.logs import event
 from grpc_ps.models import Array
+
+_LOGGER = logging.getLogger("grpc_ps.worker")
 
 SUFFIXES = (".npz", ".safetensors")
 
@@ -92,6 +96,12 @@ class InitialFile:
         return converted
 
 
+def check_initial(initial: InitialFile, specs: Sequence[ParameterSpec]) -> None:
+    """As `InitialFile.check`, and warns of what the file has beyond the model's parameters."""
+    if more := initial.check(specs):
+        event(_LOGGER, "init_from_unused", logging.WARNING, file=initial.path, parameters=", ".join(more))
+
+
 def open_initial(path: Path) -> InitialFile:
     """Reads the header of a file of weights and the hash of its bytes. Needs no TensorFlow.
 
@@ -100,6 +110,8 @@ def open_initial(path: Path) -> InitialFile:
     """
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: a file of weights ends in {' or '.join(SUFFIXES)}")
+    if path.exists() and not path.is_file():  # Opening a pipe would wait for somebody to write to it.
+        raise DataError(f"{path}: is not a regular file")
     with _reading(path):
         tensors = _npz_header(path) if path.suffix == ".npz" else _safetensors_header(path)
         return InitialFile(path, _digest(path), tensors)

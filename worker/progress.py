@@ -52,6 +52,11 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """Metrics for people, `name = value, name = value`."""
+    return ", ".join(f"{name} = {value:.6g}" for name, value in metrics.items())
+
+
 class Progress:
     """Counts steps and outcomes and prints them.
 
@@ -121,7 +126,7 @@ class Progress:
         rates = Rates.between(self._shown or mark, mark)
         self._shown, self._next = mark, mark.time + _INTERVAL
         seconds = 1 / rates.steps if rates.steps > 0 else 0.0
-        values = "".join(f", {name} = {value:.4f}" for name, value in shown.items())
+        values = "".join(f", {name} = {value:.4g}" for name, value in shown.items())
         self._line(
             f"global_step {self.global_step}, local_step {self.local_steps}, loss = {self.loss:.4g}{values}"
             f" ({rates.examples:.1f} examples/sec; {seconds:.4f} sec/batch)"
@@ -130,10 +135,9 @@ class Progress:
     def _line(self, text: str) -> None:
         self._echo(f"{self._now():%Y-%m-%d %H:%M:%S}: worker {self.worker}: {text}")
 
-    def evaluated(self, global_step: object, metrics: Mapping[str, object]) -> None:
+    def evaluated(self, global_step: int, metrics: Mapping[str, float]) -> None:
         """Prints the result of an evaluation."""
-        values = ", ".join(f"{name} = {value:.4f}" for name, value in metrics.items())
-        self._line(f"evaluation at global_step {global_step}: {values}")
+        self._line(f"evaluation at global_step {global_step}: {metrics_text(metrics)}")
 
     def summary(self, metrics: Mapping[str, float]) -> dict[str, object]:
         """The figures of the whole run; `metrics` are the last evaluation's. Loss is the last batch's."""
@@ -145,6 +149,7 @@ class Progress:
             "local_steps": self.local_steps,
             "loss": _finite(self.loss),
             "accuracy": _finite(metrics.get("accuracy")),
+            "metrics": {name: _finite(value) for name, value in metrics.items()},
             "steps_per_second": round(rates.steps, 3),
             "examples_per_second": round(rates.examples, 3),
             "global_steps_per_second": round(rates.global_steps, 3),
@@ -156,13 +161,13 @@ class Progress:
     def finish(self, metrics: Mapping[str, float]) -> str:
         """Prints the summary for people, and returns it as one line of JSON."""
         summary = self.summary(metrics)
-        accuracy = "" if summary["accuracy"] is None else f", accuracy = {summary['accuracy']:.4f}"
+        found = f", {metrics_text(metrics)}" if metrics else ""
         loss = "none" if self.loss is None else f"{self.loss:.4g}"
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items())) or "no pushes"
         shown = "".join(f", {name} = {value:.4g}" for name, value in self.shown.items())
         how = self.ended or "done"
         self._line(
-            f"{how}: global_step {self.global_step}, local_step {self.local_steps}, loss = {loss}{shown}{accuracy}"
+            f"{how}: global_step {self.global_step}, local_step {self.local_steps}, loss = {loss}{shown}{found}"
             f" ({summary['examples_per_second']:.1f} examples/sec; {summary['steps_per_second']:.1f} steps/sec;"
             f" {outcomes}; {summary['wall_seconds']:.1f} s)"
         )

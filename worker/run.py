@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
-from grpc_ps.client.shared.errors import Fenced, RolledBack, UsageError
+from grpc_ps.client.shared.errors import Fenced, RolledBack
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.models import Array, StreamDataset
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.data import Feed, NumberedFeed, source
 from grpc_ps.worker.device import placed
-from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.evaluate import Evaluation, Evaluator, check_until, report_evaluation
+from grpc_ps.worker.failures import models_own_errors
+from grpc_ps.worker.initial import check_initial
 from grpc_ps.worker.loading import ModelFactory, load_data
 from grpc_ps.worker.progress import Progress
 from grpc_ps.worker.settings import OtherThreads, default_settings, stated_settings, target_step, until_metric
@@ -54,21 +56,17 @@ class Worker:
             self._model = factory()
         self._specs = parameter_specs(self._model.variables)
         self._data = load_data(self._model, name=config.data, directory=config.data_dir)
-        self._check_initial()
+        # Every worker that names a file checks it: who is going to send its values is not known yet.
+        if config.initial is not None:
+            check_initial(config.initial, self._specs)
         self._progress = Progress(echo)
         self._run = 0
         self._stream: StreamFeed | None = None
         self._evaluator = self._make_evaluator(factory)
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
-        step = Step(self._model, device=config.device)
+        step = Step(self._model, name=config.model, device=config.device)
         self._trainer = Trainer(self._model, step, self._progress, evaluate=evaluate)
-
-    def _check_initial(self) -> None:
-        """Every worker that names a file checks it: who is going to send its values is not known yet."""
-        initial = self._config.initial
-        if initial is not None and (more := initial.check(self._specs)):
-            event(_LOGGER, "init_from_unused", logging.WARNING, file=initial.path, parameters=", ".join(more))
 
     def _make_evaluator(self, factory: ModelFactory) -> Evaluator | None:
         if self._data.test is None:
@@ -77,17 +75,17 @@ class Worker:
             return Evaluator(factory(), self._data.test, device=self._config.device)
 
     def _make_evaluation(self) -> Evaluation | None:
-        return None if self._evaluator is None else Evaluation(self._evaluator, self._connect, tell=self._tell)
+        if self._evaluator is None:
+            return None
+        return Evaluation(
+            self._evaluator,
+            self._connect,
+            evaluated=self._progress.evaluated,
+            failed=lambda error: event(_LOGGER, "evaluation_failed", logging.WARNING, error=error),
+        )
 
     def _connect(self) -> PSClient:
         return PSClient(self._config.addresses, timeout=self._config.connect_timeout)
-
-    def _tell(self, what: str, fields: Mapping[str, object]) -> None:
-        if what == "evaluated":
-            metrics = {name: value for name, value in fields.items() if name != "global_step"}
-            self._progress.evaluated(fields["global_step"], metrics)
-        else:
-            event(_LOGGER, what, logging.WARNING, **fields)
 
     def run(self) -> str:
         """Trains until the job is done and returns the summary as JSON.
@@ -97,13 +95,14 @@ class Worker:
             OtherThreads: this process cannot compute as the job does; another one can.
         """
         event(_LOGGER, "data", what=self._data.description)
-        try:
-            with self._connect() as client:
+        with self._connect() as client:
+            try:
                 metrics = self._sessions(client)
-            return self._progress.finish(metrics)
-        finally:
-            if self._evaluation is not None:
-                self._evaluation.close()
+            finally:
+                # Before the client, which an evaluation's report needs, and before the summary, the last line.
+                if self._evaluation is not None:
+                    self._evaluation.close()
+        return self._progress.finish(metrics)
 
     def _sessions(self, client: PSClient) -> dict[str, float]:
         """Trains through as many sessions as it takes. A refusal to join ends the worker, a lost session does not."""
@@ -146,26 +145,17 @@ class Worker:
         threads = int(settings.get("threads", 0))
         if threads and threads != self._config.threads:
             raise OtherThreads(threads)
-        self._check_until(until_metric(settings))
+        check_until(until_metric(settings), self._evaluator, model=self._config.model)
         if self._evaluation is not None:
-            self._evaluation.begin(int(settings.get("eval_every", 0)), partial(_report, session))
+            self._evaluation.begin(int(settings.get("eval_every", 0)), partial(report_evaluation, session))
             session.on_evaluator = self._evaluation.maybe
-
-    def _check_until(self, metric: str | None) -> None:
-        """A job that ends by a metric which there is not would never end."""
-        if metric is None:
-            return
-        if self._evaluator is None:
-            raise UsageError(f"--until: there is no test set to find {metric} on; choose other data, or set --steps")
-        names = self._evaluator.names()
-        if metric not in names:
-            raise UsageError(f"--until: the model has no metric {metric}; it has: {', '.join(names) or 'none'}")
 
     def _first_values(self, session: TrainingSession) -> Mapping[str, Array]:
         if self._config.initial is not None:
             event(_LOGGER, "init_from", file=self._config.initial.path)
             return self._config.initial.load(self._specs)
-        self._model.initialize(int(session.settings["seed"]) % 2**63)  # TensorFlow's seeds are signed.
+        with models_own_errors(self._config.model):
+            self._model.initialize(int(session.settings["seed"]) % 2**63)  # TensorFlow's seeds are signed.
         return read_values(self._model.variables)
 
     def _feed(self, session: TrainingSession) -> Feed:
@@ -182,14 +172,6 @@ class Worker:
         if self._evaluation is None or not _evaluates(client, session):
             return {}
         return self._evaluation.last(self._progress.global_step, _LAST_EVALUATION)
-
-
-def _report(session: TrainingSession, global_step: int, metrics: Mapping[str, float]) -> None:
-    """Tells the lead of an evaluation. One that does not get through is not repeated: the next one may."""
-    try:
-        session.report(global_step, metrics)
-    except PsError as error:
-        event(_LOGGER, "report_failed", error=error)
 
 
 def _evaluates(client: PSClient, session: TrainingSession) -> bool:

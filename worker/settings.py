@@ -25,11 +25,13 @@ def stated_settings(config: WorkerConfig, train: TrainData) -> dict[str, Value]:
 
 def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> dict[str, Value]:
     """What this worker would choose. Another end that the user states replaces the model's number of steps."""
+    # What a model names itself must not replace what it says here, or the end that the user states.
+    hyper = {name: value for name, value in defaults.hyper.items() if name != "steps"}
     chosen: dict[str, Value] = {
+        **hyper,
         "optimizer": defaults.optimizer,
         "learning_rate": defaults.learning_rate,
         "batch_size": defaults.batch_size,
-        **defaults.hyper,
     }
     other_end = "epochs" in stated or "until" in stated
     return chosen if other_end else {**chosen, "steps": defaults.steps}
@@ -38,13 +40,23 @@ def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> di
 def target_step(settings: Mapping[str, Value]) -> int:
     """The job's last global step as far as its settings tell; zero if they do not.
 
-    In a round several batches make one step.
+    It is where steps or epochs end, whichever comes first. Workers that are lost, and changes while the job runs, may
+    move it.
     """
     steps, epochs = int(settings.get("steps", 0)), int(settings.get("epochs", 0))
-    if steps or not epochs:
+    if not epochs:
         return steps
-    batches = -(-int(settings["examples"]) // int(settings["batch_size"])) * epochs
-    return -(-batches // int(settings["workers"])) if settings["mode"] == "sync" else batches
+    updates = _updates(settings, epochs)
+    return min(steps, updates) if steps else updates
+
+
+def _updates(settings: Mapping[str, Value], epochs: int) -> int:
+    """Updates that so many epochs make. In a round several batches make one, without backup workers of one epoch."""
+    batches = -(-int(settings["examples"]) // int(settings["batch_size"]))
+    if settings["mode"] != "sync":
+        return batches * epochs
+    workers = int(settings["workers"])
+    return -(-batches * epochs // workers) if int(settings["backup"]) else -(-batches // workers) * epochs
 
 
 def until_metric(settings: Mapping[str, Value]) -> str | None:

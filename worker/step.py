@@ -12,6 +12,7 @@ import tensorflow as tf
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import Array, Model
 from grpc_ps.worker.device import placed
+from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.variables import wire_name
 
@@ -40,11 +41,13 @@ class Step:
     """Computes gradients of the trainable variables of a model.
 
     The loss is per example; the step takes the mean, so a gradient's weight is its number of examples. Traced at the
-    first batch, which has to have the types and shapes of all later ones but for the number of examples.
+    first batch, which has to have the types and shapes of all later ones but for the number of examples. `name` is what
+    --model says.
     """
 
-    def __init__(self, model: Model, *, device: str | None = None) -> None:
+    def __init__(self, model: Model, *, name: str = "", device: str | None = None) -> None:
         self._model = model
+        self._name = name or type(model).__name__
         self._device = device
         self._trainable = [variable for variable in model.variables if variable.trainable]
         self._names = [(wire_name(variable), variable.dtype) for variable in self._trainable]
@@ -65,12 +68,15 @@ class Step:
 
     def _trace(self, batch: Fed) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
         signature = [_signature(batch.features), _signature(batch.labels)]
-        concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
+        with models_own_errors(self._name):
+            concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
         # Anything else is a slip that the mean hides: a loss summed already, or labels broadcast against a column.
         # Asked here, for what is raised while tracing is buried in TensorFlow's account of it.
         if self._losses_shape.rank != 1:
             shape = self._losses_shape
-            raise UsageError(f"the model's losses have shape {shape}, expected one loss per example: [batch]")
+            raise UsageError(
+                f"--model {self._name}: its losses have shape {shape}, expected one loss per example: [batch]"
+            )
         host_only = all(variable.device.endswith("CPU:0") for variable in self._model.variables)
         return _direct(concrete) if host_only else concrete
 

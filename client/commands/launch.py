@@ -15,9 +15,11 @@ import click
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
 from grpc_ps.client.commands.programs import program, run_worker, typed
+from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+from grpc_ps.client.shared.flag_forms import NO_BOUND
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
 _WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device")
@@ -91,6 +93,8 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
     elif stated["backup"]:
         raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")
     job_flags.check_job_flags({**stated, "workers": workers})
+    if stated["max_staleness"] == NO_BOUND:
+        stated["max_staleness"] = "none"
     if stated["threads"] is None:
         processes = shards + workers + (stated["backup"] or 0)
         stated["threads"] = max(1, _cores() // processes)
@@ -143,8 +147,8 @@ def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
 def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     whole = result.summary()
     parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
-    if whole["accuracy"] is not None:
-        parts.insert(1, f"accuracy {whole['accuracy']:.2%}")
+    if whole["metrics"]:
+        parts.insert(1, metrics_text(whole["metrics"]))
     lines = [", ".join(parts)]
     for number, worker in enumerate(result.workers):
         outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)

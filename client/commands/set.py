@@ -18,6 +18,8 @@ from grpc_ps.client.shared.job_flags import MODES, check_job_flags
 
 _FLAGS = "--mode, --workers, --backup, --min-workers, --max-staleness, --learning-rate-factor, --pause or --resume"
 
+_STALENESS_HELP = "Async: applied pushes that a worker may be ahead of the slowest one."
+
 
 @click.command("set", cls=Command)
 @target_options
@@ -25,21 +27,26 @@ _FLAGS = "--mode, --workers, --backup, --min-workers, --max-staleness, --learnin
 @click.option("--workers", type=Whole(1, MAX_U32), help="Sync: gradients that a round averages (N).")
 @click.option("--backup", type=Whole(0, MAX_U32), help="Sync: workers beyond N that may be late (K).")
 @click.option("--min-workers", type=Whole(1, MAX_U32), help="Sync: workers needed when others are lost.")
-@click.option("--max-staleness", type=Bound(), help="Async: pushes that a worker may be ahead of the slowest.")
+@click.option("--max-staleness", type=Bound(), help=_STALENESS_HELP)
 @click.option(
     "--learning-rate-factor",
     type=Real(above=0),
     help="What the schedule's learning rate is multiplied with; 1 is the schedule's own.",
 )
-@click.option("--pause/--resume", "paused", default=None, help="Workers get nothing new; they get work again.")
+@click.option("--pause", is_flag=True, help="Workers finish what they compute, and get nothing new.")
+@click.option("--resume", is_flag=True, help="Workers get work again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
-def set_job(ps: str | None, log_dir: Path | None, as_json: bool, **changes: Any) -> None:
+def set_job(ps: str | None, log_dir: Path | None, as_json: bool, pause: bool, resume: bool, **changes: Any) -> None:
     """Changes a job while it runs.
 
     All that is given changes, or nothing, between two updates of the model; what has changed is shown. What workers
     compute at that moment counts by the new settings: in sync, gradients of older parameters are late. To raise N,
     raise K first and let the workers join.
     """
+    if pause and resume:
+        raise click.UsageError("--pause and --resume: give one of them, not both")
+    if pause or resume:
+        changes["paused"] = pause
     if all(value is None for value in changes.values()):
         raise click.UsageError(f"nothing to change: give {_FLAGS}")
     check_job_flags(changes)
@@ -51,7 +58,7 @@ def set_job(ps: str | None, log_dir: Path | None, as_json: bool, **changes: Any)
         record = {"global_step": after.global_step, "position": after.position, "changed": differences}
         click.echo(json.dumps(record))
         return
-    click.echo(f"at global step {after.global_step}, behind position {after.position} of the log:")
+    click.echo(f"at global step {after.global_step}, behind position {after.position} of the lead's log:")
     for name, values in differences.items():
         click.echo(f"  {name}: {_text(name, values['old'])} -> {_text(name, values['new'])}")
     for name, value in changes.items():

@@ -20,7 +20,8 @@ def status(ps: str | None, log_dir: Path | None, as_json: bool) -> None:
     """Shows a cluster once.
 
     The global step counts the updates of the model; a local step counts what one worker has computed. Staleness counts
-    the updates between the parameters that a gradient was computed with and its own.
+    the updates, by all workers, between the parameters that a gradient was computed with and its own. It may be above
+    --max-staleness, which bounds by how many applied pushes a worker is ahead of the slowest.
     """
     with PSClient(addresses(ps, log_dir)) as client:
         now = client.status()

@@ -42,14 +42,21 @@ def picture(now: ClusterStatus, *, steps_per_second: float | None = None) -> Gro
 
 
 def headline(now: ClusterStatus) -> str:
-    """Returns the job in one line: phase, model, mode, global step, and what it waits for."""
+    """Returns the job in one line: phase, model, mode, global step, and what it waits for or how it ended."""
     settings = now.settings
     parts = [now.phase, now.model, str(settings.get("mode", "")), _progress(now)]
     if now.paused:
         parts.append("paused")
     if now.waiting_for:
         parts.append(f"waiting for {now.waiting_for}")
+    if now.phase == "stopped":
+        parts.append(_end(now))
     return ", ".join(filter(None, parts))
+
+
+def _end(now: ClusterStatus) -> str:
+    failed = f"failed with exit code {now.exit_code}" if now.exit_code else ""
+    return ": ".join(filter(None, (failed, " ".join(now.reason.split()))))
 
 
 def _progress(now: ClusterStatus) -> str:
@@ -70,15 +77,28 @@ def details(now: ClusterStatus) -> str:
     parts = [f"learning rate {now.learning_rate:.6g}" + _factor(now.learning_rate_factor)]
     if settings.get("mode") == "sync":
         parts.append(f"N = {settings.get('workers')}, K = {settings.get('backup')}")
-        parts += [f"at least {settings['min_workers']} workers"] if settings.get("min_workers") else []
+        least = settings.get("min_workers")
+        parts += [f"at least {counted(least, 'worker')}"] if least else []
     else:
-        parts.append(f"staleness bound {bound(settings.get('max_staleness', -1))}")
+        parts.append(_ahead(settings.get("max_staleness", -1)))
     parts += [f"until {settings['until']}"] if settings.get("until") else []
     return ", ".join(parts)
 
 
 def _factor(factor: float) -> str:
     return "" if factor == 1 else f" ({factor:.6g} of the schedule's)"
+
+
+def _ahead(most: object) -> str:
+    """The bound in the words of --max-staleness: it counts pushes, unlike the workers' column, which counts updates."""
+    return (
+        "no bound on pushes ahead" if most == -1 else f"at most {counted(most, 'push', 'pushes')} ahead of the slowest"
+    )
+
+
+def counted(number: object, one: str, more: str | None = None) -> str:
+    """Returns a number with its noun: `1 worker`, `2 workers`."""
+    return f"{number} {one}" if number == 1 else f"{number} {more or one + 's'}"
 
 
 def bound(value: object) -> str:
@@ -92,9 +112,10 @@ def evaluation(now: ClusterStatus) -> str:
     return "" if found is None else f"evaluation at global step {found.global_step}: {metrics_text(found.metrics)}"
 
 
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Returns metrics as `name value, name value`."""
-    return ", ".join(f"{name} {value:.6g}" for name, value in sorted(metrics.items()))
+def metrics_text(metrics: Mapping[str, float | None]) -> str:
+    """Returns metrics as `name value, name value`; None stands for one that is not finite."""
+    shown = {name: "not finite" if value is None else f"{value:.6g}" for name, value in metrics.items()}
+    return ", ".join(f"{name} {shown[name]}" for name in sorted(shown))
 
 
 def shards_table(now: ClusterStatus) -> Table:

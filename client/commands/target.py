@@ -37,8 +37,11 @@ def addresses(ps: str | None, log_dir: Path | None) -> tuple[str, ...]:
     if ps is not None:
         return parse_addresses(ps)
     folder, found = cluster_file.find(log_dir)
+    # The newest of the usual folders need not be the one meant.
+    hint = "" if log_dir is not None else " (give --log-dir, if yours was launched with one)"
     if found.exit_code is not None:
-        raise PeerLost(f"the cluster of {folder} has ended with exit code {found.exit_code}; its logs are there")
+        raise PeerLost(f"the cluster of {folder} has ended with exit code {found.exit_code}; its logs are there{hint}")
     if not cluster_file.is_running(found.launcher):
-        raise PeerLost(f"the cluster of {folder} is gone: its launcher (pid {found.launcher}) does not run any more")
+        gone = f"its launcher (pid {found.launcher}) does not run any more"
+        raise PeerLost(f"the cluster of {folder} is gone: {gone}{hint}")
     return found.addresses

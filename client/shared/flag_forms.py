@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -15,6 +17,13 @@ MAX_I31 = (1 << 31) - 1
 # As the setting has it: no bound on staleness.
 NO_BOUND = -1
 
+# Metrics of which the name says in which direction they get better; those named after a loss or an error fall too.
+_BETTER: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("accuracy", "precision", "recall", "auc", "f1"), ">="),
+        **dict.fromkeys(("mse", "mae", "rmse"), "<="),
+    }
+)
 _MAX_STEPS = (1 << 63) - 1
 _SCHEDULES = (
     "constant, exponential:STEPS:RATE, staircase:STEPS:RATE, piecewise:STEP=RATE,STEP=RATE,... or cosine:STEPS[:ALPHA]"
@@ -33,7 +42,7 @@ class Bound(Whole):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Returns the number, or raises click.UsageError."""
-        if value in ("none", NO_BOUND, str(NO_BOUND)):
+        if value == "none":
             return NO_BOUND
         try:
             return super().convert(value, param, ctx)
@@ -42,17 +51,29 @@ class Bound(Whole):
 
 
 def until(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Writes METRIC=NUMBER as the setting has it, with the direction that is meant; a click callback."""
+    """Writes the end by a metric as the setting has it, with a direction; a click callback.
+
+    METRIC=NUMBER is for metrics whose direction is known. A guess would end a job at its first evaluation, as done.
+    """
     if value is None:
         return None
     found = re.fullmatch(r"\s*(\w+)\s*(>=|<=|=)\s*(\S+)\s*", value)
     number = _number(found[3]) if found else math.nan
     if found is None or not math.isfinite(number):
-        raise refusal(param, ctx, value, "must be METRIC=NUMBER, METRIC>=NUMBER or METRIC<=NUMBER")
+        raise refusal(param, ctx, value, "must be METRIC>=NUMBER, METRIC<=NUMBER or METRIC=NUMBER")
     metric, relation = found[1], found[2]
     if relation == "=":
-        relation = "<=" if "loss" in metric or "error" in metric else ">="
+        relation = _better(metric)
+    if not relation:
+        forms = f"{metric}<={found[3]} or {metric}>={found[3]}"
+        raise refusal(param, ctx, value, f"whether {metric} is to rise or to fall is not known; write {forms}")
     return f"{metric}{relation}{number!r}"
+
+
+def _better(metric: str) -> str:
+    """Returns ">=" for a metric that is to rise, "<=" for one that is to fall, "" where its name does not say."""
+    name = metric.lower()
+    return "<=" if "loss" in name or "error" in name else _BETTER.get(name, "")
 
 
 def schedule(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -43,7 +43,7 @@ def _member_flags() -> dict[str, Decorator[Any]]:
         "min_workers": option("--min-workers", type=u32, help="Sync: workers needed when others are lost."),
         "max_workers": option("--max-workers", type=u32, help="Async: workers the job admits."),
         "max_staleness": option(
-            "--max-staleness", type=Bound(), help="Async: pushes that a worker may be ahead of the slowest."
+            "--max-staleness", type=Bound(), help="Async: applied pushes that a worker may be ahead of the slowest one."
         ),
         "threads": option("--threads", type=Whole(1, 1024), help="Threads of every worker's TensorFlow."),
     }
@@ -52,12 +52,15 @@ def _member_flags() -> dict[str, Decorator[Any]]:
 def _end_flags() -> dict[str, Decorator[Any]]:
     """What is computed, and until when."""
     option = partial(click.option, cls=Flag, topic="Settings of the job: batches, evaluation and end")
-    until_help = "End when an evaluation reaches it, from above where the metric is a loss: accuracy=0.97."
+    until_help = (
+        "End when an evaluation reaches it: 'accuracy>=0.97', 'mse<=0.01' (quoted for the shell). METRIC=NUMBER will do"
+        " where the name says the direction: accuracy=0.97, loss=0.1."
+    )
     every_help = "Global steps from one evaluation to the next. Default: none, or 100 with --until."
     return {
         "steps": option("--steps", type=Whole(1), help="Global step at which the job ends."),
         "epochs": option("--epochs", type=Whole(1), help="Times that each example is used."),
-        "until": option("--until", metavar="METRIC=NUMBER", callback=until, help=until_help),
+        "until": option("--until", metavar="METRIC>=NUMBER|METRIC<=NUMBER", callback=until, help=until_help),
         "eval_every": option("--eval-every", type=Whole(1), help=every_help),
         "batch_size": option("--batch-size", type=Whole(1, MAX_U32), help="Examples in one batch."),
         "seed": option("--seed", type=Whole(), help="Seed of the initial values and the order of examples."),

@@ -66,7 +66,7 @@ def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
         ("worker", ("--batch-size", "0"), ("--batch-size", "0", "at least 1")),
         ("worker", ("--lr", "nan"), ("--lr", "nan", "above 0")),
         ("worker", ("--max-staleness", "-2"), ("--max-staleness", "-2", "none")),
-        ("worker", ("--until", "accuracy=x"), ("--until", "accuracy=x", "METRIC=NUMBER")),
+        ("worker", ("--until", "accuracy=x"), ("--until", "accuracy=x", "METRIC>=NUMBER")),
         ("worker", ("--schedule", "cosine:0"), ("--schedule", "cosine:0", "cosine:STEPS")),
         ("psserver", ("--shard", "0", "--port", "0", "--clip-norm", "1", "--clip-value", "1"), ("--clip-norm", "one")),
         ("psctl", ("set", "--ps", "a:1", "--workers", "0"), ("--workers", "0", "at least 1")),

@@ -53,3 +53,16 @@ def test_a_kernel_that_fails_ends_the_job(size: int, shard: int) -> None:
     assert isinstance(other, JobFailed)
     assert (other.exit_code, name in str(other)) == (4, True)
     assert (told[0], name in told[1]) == (4, True)
+
+
+def test_a_decision_that_fails_ends_the_job() -> None:
+    """Half of it may be taken: the lead must not go on, and nobody may wait for it."""
+    with LocalCluster(2, presets={"steps": 3}, limits=Limits(link=0.5)) as cluster:
+        lead = cluster.servers[0]
+        assert lead._coordinator is not None
+        lead._coordinator.job._decide = no_kernel  # type: ignore[method-assign]
+        told = end_of_training(cluster, 4)
+        failed, other = cluster.wait_ended()
+    assert str(failed) == f"shard 0 ({lead.address}) failed: RuntimeError: no kernel"
+    assert isinstance(other, JobFailed)
+    assert (other.exit_code, told[0]) == (4, 4)

@@ -45,7 +45,7 @@ def test_a_job_ends_when_an_evaluation_is_good_enough(mode: str) -> None:
     # One of the two has evaluated, at that step too, and at the last one.
     (evaluator,) = [one for one in trained if one.summary["accuracy"] is not None]
     evaluated = [match for line in evaluator.lines if (match := EVALUATED.search(line))]
-    assert f"{float(found[1]):.4f}" in {each[2] for each in evaluated if each[1] == found[2]}
+    assert f"{float(found[1]):.6g}" in {each[2] for each in evaluated if each[1] == found[2]}
     assert evaluated[-1][1] == str(last)
     assert f"{evaluator.summary['accuracy']:.6g}" == evaluated[-1][2]
 

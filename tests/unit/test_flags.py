@@ -163,12 +163,12 @@ def test_the_edges_of_ranges_are_taken() -> None:
     assert all(stated.HasField(name) and getattr(stated, name) == 0 for name in names)
 
 
-@pytest.mark.parametrize(("typed", "setting"), [("0", 0), ("7", 7), ("none", -1), ("-1", -1)])
+@pytest.mark.parametrize(("typed", "setting"), [("0", 0), ("7", 7), ("none", -1)])
 def test_a_bound_on_staleness_may_be_none(typed: str, setting: int) -> None:
     assert run(server, "--shard=1", "--max-staleness", typed) == job_pb2.Settings(max_staleness=setting)
 
 
-@pytest.mark.parametrize("typed", ["-2", "1.5", "None", "inf", "", str(1 << 31)])
+@pytest.mark.parametrize("typed", ["-1", "-2", "1.5", "None", "inf", "", str(1 << 31)])
 def test_b08_a_bound_on_staleness(typed: str) -> None:
     said = refusal(server, "--shard=1", "--max-staleness", typed)
     assert said == f"--max-staleness {typed}: must be a whole number, 0 to 2147483647, or none"
@@ -181,6 +181,9 @@ def test_b08_a_bound_on_staleness(typed: str) -> None:
         ("accuracy >= 0.97", "accuracy>=0.97"),
         ("loss=0.1", "loss<=0.1"),
         ("top_1_error=5e-2", "top_1_error<=0.05"),
+        ("valLoss=1", "valLoss<=1.0"),
+        *((f"{name}=0.01", f"{name}<=0.01") for name in ("mse", "mae", "RMSE")),
+        *((f"{name}=0.9", f"{name}>=0.9") for name in ("precision", "recall", "AUC", "f1")),
         ("loss>=3", "loss>=3.0"),
         ("gap<=-1", "gap<=-1.0"),
     ],
@@ -193,8 +196,14 @@ def test_until_says_in_which_direction(typed: str, setting: str) -> None:
 
 @pytest.mark.parametrize("typed", ["", "accuracy", "=0.9", "accuracy=", "accuracy=nan", "accuracy=inf", "a b=1", "a>1"])
 def test_b08_until(typed: str) -> None:
-    rule = "must be METRIC=NUMBER, METRIC>=NUMBER or METRIC<=NUMBER"
+    rule = "must be METRIC>=NUMBER, METRIC<=NUMBER or METRIC=NUMBER"
     assert refusal(server, "--shard=1", "--until", typed) == f"--until {typed}: {rule}"
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "gap", "val_accuracy", "mape"])
+def test_until_guesses_no_direction(metric: str) -> None:
+    rule = f"whether {metric} is to rise or to fall is not known; write {metric}<=1e-2 or {metric}>=1e-2"
+    assert refusal(server, "--shard=1", "--until", f"{metric} = 1e-2") == f"--until {metric} = 1e-2: {rule}"
 
 
 SCHEDULES = [
@@ -302,6 +311,7 @@ def test_help_shows_choices_and_topics() -> None:
         shown = server.get_help(context)
     assert "--mode {async,sync}" in shown
     assert "--max-staleness INTEGER|none" in shown
+    assert "--until METRIC>=NUMBER|METRIC<=NUMBER" in shown
     topics = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert topics[0] == "Options:"
     assert topics[1:] == [

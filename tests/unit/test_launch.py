@@ -47,7 +47,9 @@ print("joined", file=sys.stderr, flush=True)
 WORKER = (
     JOINED
     + """
-print(json.dumps({"worker": flags.index, "global_step": 100 + flags.index, "accuracy": 0.5 if flags.index else None}))
+accuracy = 0.5 if flags.index else None
+record = {"worker": flags.index, "global_step": 100 + flags.index, "accuracy": accuracy}
+print(json.dumps({**record, "metrics": {"accuracy": accuracy, "mse": 0.25} if flags.index else {}}))
 """
 )
 HANGING = (
@@ -117,6 +119,7 @@ def test_all_end_by_themselves(plan, tmp_path):
     summary = outcome.summary()
     assert [worker["worker"] for worker in summary["workers"]] == [0, 1, 2]
     assert (summary["global_step"], summary["accuracy"]) == (102, 0.5)
+    assert summary["metrics"] == {"accuracy": 0.5, "mse": 0.25}
     assert "joined" in (tmp_path / "worker-2.log").read_text()
 
 

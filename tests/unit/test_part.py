@@ -93,5 +93,19 @@ def test_a_whole_push_has_the_squares_of_its_trainable_blocks(clip: str, chunk_b
     assert list(part.finish().squares) == [160.0, 27.0]
 
 
+def test_a_place_squares_each_push_anew_in_memory_of_its_own() -> None:
+    staging = attached(clip_norm=1.0)
+    unfinished = begin(staging)
+    unfinished.write(chunk(0, image(a=7.0)[:64].tobytes()))
+    staging.forget((0, 1, 1))
+    scratch = unfinished.image.squares._scratch  # type: ignore[union-attr]
+    for sequence, value in ((2, 2.0), (3, 4.0)):
+        part = begin(staging, sequence=sequence)
+        assert part.image.squares._scratch is scratch  # type: ignore[union-attr]
+        fill(part, image(a=value, b=3.0))
+        assert list(part.finish().squares) == [40 * value**2, 27.0]
+        staging.forget((0, 1, sequence))
+
+
 def test_without_clipping_by_a_norm_nothing_is_squared() -> None:
     assert list(whole(attached(clip_value=1.0)).finish().squares) == []

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -39,6 +40,7 @@ print("flags", *flags, file=sys.stderr)
 index = int(flags[flags.index("--index") + 1])
 print(json.dumps({
     "worker": index, "global_step": 30, "local_steps": 15, "accuracy": 0.9125 if index == 0 else None,
+    "metrics": {"accuracy": 0.9125, "mse": 0.000012, "gap": None} if index == 0 else {},
     "outcomes": {"APPLIED": 15, "LATE": 0},
 }))
 """
@@ -70,7 +72,7 @@ def test_launch_shows_lines_and_a_summary(install, capsys):
     assert "[ps 0] started ['--host', '127.0.0.1', '--shard', '0', '--shards', '1', '--port', '0']" in output
     assert "[worker 1] ended with exit code 0" in output
     assert not any("{" in line for line in output)
-    assert output[-3].startswith("done: global step 30, accuracy 91.25%, ")
+    assert output[-3].startswith("done: global step 30, accuracy 0.9125, gap not finite, mse 1.2e-05, ")
     assert output[-2:] == [f"  worker {index}: local step 15, applied 15" for index in (0, 1)]
 
 
@@ -80,6 +82,7 @@ def test_launch_json_is_one_object_on_stdout(install, capsys):
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
     assert (summary["exit_code"], summary["global_step"], summary["accuracy"]) == (0, 30, 0.9125)
+    assert summary["metrics"] == {"accuracy": 0.9125, "mse": 0.000012, "gap": None}
     assert summary["log_dir"] == "logs"
     assert summary["workers"][0]["outcomes"] == {"APPLIED": 15, "LATE": 0}
     assert "[ps 0] READY shard=0" in captured.err
@@ -174,7 +177,7 @@ def test_a_check_that_does_not_end_is_given_up(install, monkeypatch):
         (["-ps=2"], "unknown option -ps=2 (did you mean --ps?)"),
         (["--step", "2"], "unknown option --step (did you mean --steps?)"),
         (["--mode", "sync", "--max-staleness", "2"], "--max-staleness 2: only with --mode async"),
-        (["--until", "accuracy"], "--until accuracy: must be METRIC=NUMBER"),
+        (["--until", "accuracy"], "--until accuracy: must be METRIC>=NUMBER"),
         (["--schedule", "cosine:0"], "--schedule cosine:0: must be constant"),
         (["--unitl", "accuracy=1"], "unknown option --unitl (did you mean --until?)"),
         (["--init", "w.npz"], "unknown option --init (did you mean --init-from?)"),
@@ -193,7 +196,8 @@ def test_the_summary_says_what_ended_the_job(install, capsys):
     reason = "accuracy 0.9711 at global step 30 has reached accuracy>=0.97"
     install(worker=WORKER.replace('"outcomes"', f'"reason": "{reason}", "outcomes"'))
     assert run(["launch", "--model", "mnist", "--until", "accuracy=0.97"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2].startswith(f"{reason}: global step 30, accuracy 91.25%, ")
+    metrics = "accuracy 0.9125, gap not finite, mse 1.2e-05"
+    assert capsys.readouterr().out.splitlines()[-2].startswith(f"{reason}: global step 30, {metrics}, ")
 
 
 def test_json_says_what_ended_the_job(install, capsys):
@@ -258,8 +262,23 @@ def test_commands_need_a_cluster(install, command):
     with pytest.raises(UsageError, match="not both"):
         run([*command, "--ps", "a:1", "--log-dir", "."])
     write_cluster(os.getpid(), exit_code=4)
-    with pytest.raises(PeerLost, match="has ended with exit code 4"):
+    hint = "(give --log-dir, if yours was launched with one)"
+    with pytest.raises(PeerLost, match=rf"has ended with exit code 4; its logs are there {re.escape(hint)}$"):
         run(command)
+    with pytest.raises(PeerLost, match=r"has ended with exit code 4; its logs are there$"):
+        run([*command, "--log-dir", "."])
+    # No process has that id: they end far below it.
+    write_cluster(1 << 30)
+    with pytest.raises(PeerLost, match=rf"does not run any more {re.escape(hint)}$"):
+        run(command)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_folder_without_a_cluster_says_what_to_do(install, command):
+    install()
+    says = r"^nowhere/cluster\.json: No such file or directory; give the --log-dir of a `psctl launch` .*, or --ps$"
+    with pytest.raises(UsageError, match=says):
+        run([*command, "--log-dir", "nowhere"])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

@@ -30,7 +30,7 @@ def test_what_has_changed_is_shown_with_its_place(capsys: pytest.CaptureFixture[
         wire.SetRequest(mode="sync", workers=2, backup=0, learning_rate_factor=0.5, paused=True),
     ]
     assert capsys.readouterr().out.splitlines() == [
-        "at global step 31, behind position 58 of the log:",
+        "at global step 31, behind position 58 of the lead's log:",
         "  mode: async -> sync",
         "  workers: 1 -> 2",
         "  learning_rate_factor: 1.0 -> 0.5",
@@ -48,6 +48,7 @@ def test_what_has_changed_is_shown_with_its_place(capsys: pytest.CaptureFixture[
         (["--mode", "async"], wire.SetRequest(mode="async")),
         (["--backup", "3"], wire.SetRequest(backup=3)),
         (["--resume"], wire.SetRequest(paused=False)),
+        (["--pause"], wire.SetRequest(paused=True)),
     ],
 )
 def test_only_what_is_given_is_sent(flags: list[str], request_: wire.SetRequest) -> None:
@@ -94,6 +95,9 @@ def test_what_the_lead_refuses_is_passed_on(refusal: Mismatch | NotOpen) -> None
         (["--backup", "-1"], "--backup -1: must be 0 or more"),
         (["--min-workers", "0"], "--min-workers 0: must be at least 1"),
         (["--workers", "2", "--min-workers", "3"], "--min-workers 3: must be 1 to 2, the value of --workers"),
+        (["--max-staleness", "-1"], "--max-staleness -1: must be a whole number, 0 to 2147483647, or none"),
+        (["--pause", "--resume"], "--pause and --resume: give one of them, not both"),
+        (["--resume", "--pause", "--backup", "1"], "--pause and --resume: give one of them, not both"),
         (["--max-staleness", "-2"], "--max-staleness -2: must be a whole number, 0 to 2147483647, or none"),
         (["--max-staleness", "nope"], "--max-staleness nope: must be a whole number, 0 to 2147483647, or none"),
         (["--mode", "sync", "--max-staleness", "2"], "--max-staleness 2: only with --mode async"),

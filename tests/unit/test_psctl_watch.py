@@ -36,7 +36,7 @@ def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureF
     output = capsys.readouterr().out
     assert output.splitlines()[:3] == [
         "running, mnist, async, global step 30 of 3000, paused",
-        "learning rate 0.01 (0.5 of the schedule's), staleness bound none",
+        "learning rate 0.01 (0.5 of the schedule's), no bound on pushes ahead",
         "evaluation at global step 20: accuracy 0.9125, loss 0.5",
     ]
     assert table_rows(output, "workers") == [
@@ -50,6 +50,44 @@ def test_status_of_a_synchronous_job_that_ends_by_a_metric() -> None:
     spec = job(mode="sync", workers=3, backup=1, min_workers=2, until="accuracy>=0.97")
     now = cluster_status(status(job=spec))
     assert tables.details(now) == "learning rate 0.01, N = 3, K = 1, at least 2 workers, until accuracy>=0.97"
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"mode": "sync", "workers": 3, "backup": 0, "min_workers": 1}, "N = 3, K = 0, at least 1 worker"),
+        ({"max_staleness": 0}, "at most 0 pushes ahead of the slowest"),
+        ({"max_staleness": 1}, "at most 1 push ahead of the slowest"),
+        ({"max_staleness": 2}, "at most 2 pushes ahead of the slowest"),
+    ],
+)
+def test_one_is_not_several(settings: dict[str, Any], shown: str) -> None:
+    assert tables.details(cluster_status(status(job=job(**settings)))) == f"learning rate 0.01, {shown}"
+
+
+FAILED = {"phase": STOPPED, "exit_code": 5, "reason": "worker 1:\nNaN in w"}
+
+
+def test_a_job_that_has_failed_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(**FAILED)) as lead:
+        assert run(["status", "--ps", lead.address]) == 0
+    first = "stopped, mnist, async, global step 30 of 3000, failed with exit code 5: worker 1: NaN in w"
+    assert capsys.readouterr().out.splitlines()[0] == first
+    with FakeControl(status(20), status(**FAILED)) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    running, stopped = capsys.readouterr().out.splitlines()
+    assert stopped.startswith(first)
+    assert "failed" not in running
+    with FakeControl(status(**FAILED)) as lead:
+        assert run(["status", "--ps", lead.address, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["exit_code"], record["reason"]) == (5, "worker 1:\nNaN in w")
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("", ""), ("stopped on request", ", stopped on request")])
+def test_a_job_that_has_ended_well(reason: str, shown: str) -> None:
+    now = cluster_status(status(phase=STOPPED, reason=reason))
+    assert tables.headline(now) == f"stopped, mnist, async, global step 30 of 3000{shown}"
 
 
 def test_status_before_there_is_a_job(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +112,7 @@ def test_watch_prints_a_line_a_reading_until_the_job_stops(capsys: pytest.Captur
     readings = [status(30, uptime_ms=5000), status(130, uptime_ms=5500), status(200, uptime_ms=6000, phase=STOPPED)]
     with FakeControl(*readings) as lead:
         assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
-    tail = "learning rate 0.01, staleness bound none, workers 1, loss 0.25, late 2"
+    tail = "learning rate 0.01, no bound on pushes ahead, workers 1, loss 0.25, late 2"
     assert capsys.readouterr().out.splitlines() == [
         f"running, mnist, async, global step 30 of 3000, {tail}",
         f"running, mnist, async, global step 130 of 3000, 200 steps/s, {tail}",
@@ -155,4 +193,4 @@ def test_a_lead_that_has_started_anew_has_no_pace_yet() -> None:
 
 
 def test_a_line_without_workers() -> None:
-    assert line_of(reading(0, 0, workers=[]), None).endswith("staleness bound none, workers 0")
+    assert line_of(reading(0, 0, workers=[]), None).endswith("no bound on pushes ahead, workers 0")

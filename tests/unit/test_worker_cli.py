@@ -95,6 +95,7 @@ def test_b07_bad_lists_of_shards(ps: str) -> None:
         (("--index", "-1"), "--index -1: must be 0 or more"),
         (("--index", "3", "--workers", "3"), "--index 3: must be 0 to 2 with 3 workers"),
         (("--index", "4", "--workers", "3", "--backup", "1"), "--index 4: must be 0 to 3 with 4 workers"),
+        (("--index", "1", "--workers", "1"), "--index 1: must be 0 to 0 with 1 worker"),
         (("--workers", "0"), "--workers 0: must be at least 1"),
         (("--backup", "-1"), "--backup -1: must be 0 or more"),
         (("--steps", "-5"), "--steps -5: must be at least 1"),

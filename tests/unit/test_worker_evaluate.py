@@ -18,6 +18,7 @@ from grpc_ps.models.datasets import digits
 from grpc_ps.models.datasets.arrays import ArrayDataset
 from grpc_ps.models.mnist import Mnist
 from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.progress import Progress
 from grpc_ps.worker.variables import read_values
 
 
@@ -54,15 +55,29 @@ class FakeClient:
         return SimpleNamespace(global_step=self.step, values=self.values)
 
 
+Told = list[tuple[int, Mapping[str, float]] | str]
+
+
 def evaluation(
     connect: Callable[[], FakeClient],
     every: int = 0,
     report: Callable[[int, Mapping[str, float]], None] = lambda global_step, metrics: None,
-) -> tuple[Evaluation, list[tuple[str, dict[str, object]]]]:
-    told: list[tuple[str, dict[str, object]]] = []
-    made = Evaluation(Evaluator(Sign(), signs(8)), connect, tell=lambda *what: told.append(what))
+    evaluate: Evaluator | None = None,
+) -> tuple[Evaluation, Told]:
+    """With what it tells: step and metrics of each evaluation, or the text of its error."""
+    told: Told = []
+    made = Evaluation(
+        evaluate or Evaluator(Sign(), signs(8)),
+        connect,
+        evaluated=lambda *what: told.append(what),
+        failed=lambda error: told.append(str(error)),
+    )
     made.begin(every, report)
     return made, told
+
+
+def steps(told: Told) -> list[int]:
+    return [each[0] for each in told if not isinstance(each, str)]
 
 
 @pytest.mark.parametrize("count", [4, 2000, 2500])
@@ -95,9 +110,32 @@ def test_one_snapshot_is_evaluated_told_and_reported() -> None:
     reported: list[tuple[int, Mapping[str, float]]] = []
     client = FakeClient({"k": np.array([1.0], np.float32)})
     evaluate, told = evaluation(lambda: client, report=lambda *what: reported.append(what))
-    assert evaluate.now()["accuracy"] == 0.25
+    assert evaluate.last(7, 30)["accuracy"] == 0.25
     assert reported == [(7, {"accuracy": 0.25, "size": 4.5})]
-    assert told == [("evaluated", {"global_step": 7, "accuracy": 0.25, "size": 4.5})]
+    assert told == [(7, {"accuracy": 0.25, "size": 4.5})]
+
+
+class Ours(Sign):
+    """Its metrics have names that what is told of an evaluation has too."""
+
+    def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        ones = tf.ones_like(features)
+        return {"global_step": 3 * ones, "error": 4 * ones, "worker": 5 * ones}
+
+
+def test_metrics_may_have_any_name() -> None:
+    found = {"global_step": 3.0, "error": 4.0, "worker": 5.0}
+    reported: list[tuple[int, Mapping[str, float]]] = []
+    evaluate, told = evaluation(
+        lambda: FakeClient({"k": np.array([1.0], np.float32)}),
+        report=lambda *what: reported.append(what),
+        evaluate=Evaluator(Ours(), signs(8)),
+    )
+    assert evaluate.last(7, 30) == found
+    assert told == reported == [(7, found)]
+    lines: list[str] = []
+    Progress(lines.append).evaluated(7, found)
+    assert lines[0].endswith("evaluation at global_step 7: global_step = 3, error = 4, worker = 5")
 
 
 def test_the_last_step_is_not_evaluated_twice() -> None:
@@ -111,14 +149,14 @@ def test_the_last_step_is_not_evaluated_twice() -> None:
 
 def test_an_error_of_the_model_ends_that_evaluation_only() -> None:
     evaluate, told = evaluation(lambda: FakeClient({"j": np.array([1.0], np.float32)}))
-    assert evaluate.now() == {}
-    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation_failed", "KeyError: 'k'")]
+    assert evaluate.last(7, 30) == {}
+    assert told == ["KeyError: 'k'"]
 
 
 def test_a_lost_server_ends_that_evaluation_only() -> None:
     evaluate, told = evaluation(lambda: FakeClient({}, error=PeerLost("gone")))
-    assert evaluate.now() == {}
-    assert [(what, str(fields["error"])) for what, fields in told] == [("evaluation_failed", "gone")]
+    assert evaluate.last(7, 30) == {}
+    assert told == ["gone"]
 
 
 class SlowClient:
@@ -148,13 +186,13 @@ def test_training_never_waits_and_the_next_evaluation_begins_when_one_ends() -> 
     assert connect.began.acquire(timeout=30)
     connect.let(36)
     evaluate.finish(30)
-    assert [fields["global_step"] for _, fields in told] == [12, 36]
+    assert steps(told) == [12, 36]
     evaluate.maybe(39)
     assert not connect.began.acquire(blocking=False)
     evaluate.maybe(40)
     connect.let(41)
     evaluate.finish(30)
-    assert [fields["global_step"] for _, fields in told] == [12, 36, 41]
+    assert steps(told) == [12, 36, 41]
 
 
 def test_a_snapshot_that_is_beyond_the_next_due_step_stands_for_it() -> None:
@@ -165,7 +203,7 @@ def test_a_snapshot_that_is_beyond_the_next_due_step_stands_for_it() -> None:
     evaluate.finish(30)
     evaluate.maybe(29)
     evaluate.finish(30)
-    assert [fields["global_step"] for _, fields in told] == [25]
+    assert steps(told) == [25]
 
 
 def test_closing_ends_an_evaluation_and_begins_no_other() -> None:
@@ -181,6 +219,51 @@ def test_closing_ends_an_evaluation_and_begins_no_other() -> None:
     closing.join(30)
     assert not closing.is_alive()
     assert told == []
+    assert not connect.began.acquire(blocking=False)
+
+
+def test_nothing_begins_once_it_is_closed() -> None:
+    connect = SlowClient()
+    evaluate, told = evaluation(connect, every=1)
+    evaluate.close()
+    evaluate.maybe(5)
+    assert evaluate.last(5, 30) == {}
+    evaluate.finish(30)
+    assert not connect.began.acquire(blocking=False)
+    assert told == []
+
+
+def test_the_last_evaluation_is_the_only_one_while_it_runs() -> None:
+    """A heartbeat of the job's end may find another one due."""
+    connect = SlowClient()
+    evaluate, told = evaluation(connect, every=1)
+    ending = threading.Thread(target=evaluate.last, args=(9, 30), daemon=True)
+    ending.start()
+    assert connect.began.acquire(timeout=30)
+    evaluate.maybe(8)
+    evaluate.finish(30)
+    assert not connect.began.acquire(blocking=False)
+    connect.let(9)
+    ending.join(30)
+    assert not ending.is_alive()
+    assert steps(told) == [9]
+
+
+def test_the_last_evaluation_waits_for_the_one_that_runs() -> None:
+    connect = SlowClient()
+    evaluate, told = evaluation(connect, every=1)
+    evaluate.maybe(8)
+    assert connect.began.acquire(timeout=30)
+    assert evaluate.last(9, 0.01) == {}
+    assert not connect.began.acquire(blocking=False)
+    ending = threading.Thread(target=evaluate.last, args=(9, 30), daemon=True)
+    ending.start()
+    connect.let(8)
+    assert connect.began.acquire(timeout=30)
+    connect.let(9)
+    ending.join(30)
+    assert not ending.is_alive()
+    assert steps(told) == [8, 9]
     assert not connect.began.acquire(blocking=False)
 
 

@@ -24,6 +24,13 @@ class Mine(Linear):
     data = staticmethod(load)
 """
 
+FAILING_METRICS = """
+from grpc_ps.models.mnist import Mnist
+class Mine(Mnist):
+    def metrics(self, features, labels):
+        raise KeyError("oops")
+"""
+
 
 def saved(folder: Path, **values: np.ndarray) -> Path:
     path = folder / "weights.npz"
@@ -55,6 +62,52 @@ def test_check_knows_whether_first_values_fit_the_model(tmp_path: Path) -> None:
     assert done.stderr == f"worker: error: {path}: parameter 'b' has shape [2], the model's has [1]\n"
 
 
+def test_check_reads_first_values_whole(tmp_path: Path) -> None:
+    path = saved(tmp_path, w=np.zeros(1), b=np.full(1, np.nan))
+    done = run("--check", "--model", "linear", "--init-from", str(path))
+    says = f"{path}: parameter 'b' has values that are not finite as float32"
+    assert (done.returncode, done.stderr) == (3, f"worker: error: {says}\n")
+
+
+def test_check_warns_of_first_values_that_are_not_used(tmp_path: Path) -> None:
+    path = saved(tmp_path, w=np.zeros(1), b=np.zeros(1), c=np.zeros(1))
+    done = run("--check", "--model", "linear", "--init-from", str(path))
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.partition(" ")[2]) == (0, f"worker init_from_unused file={path} parameters=c")
+
+
+def test_check_knows_that_endless_data_has_no_epochs(tmp_path: Path) -> None:
+    says = "worker: error: --epochs 2: the data 'line-0.1-0.3' has no epochs; set --steps\n"
+    done = run("--check", "--model", "linear", "--epochs", "2")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "imported grpc\n", says)
+    path = tmp_path / "mine.py"
+    path.write_text(USER_MODEL)
+    done = run("--check", "--model", f"{path}:Mine", "--epochs", "2")
+    assert (done.returncode, done.stderr) == (2, says)
+    assert run("--check", "--model", "mnist", "--epochs", "2").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "until", "says"),
+    [
+        ("mnist", "acuracy>=0.9", "--until: the model has no metric acuracy; it has: accuracy, loss"),
+        ("linear", "error<=0.1", "--until: there is no test set to find error on; choose other data, or set --steps"),
+        ("mnist", "loss<=0.1", ""),
+    ],
+)
+def test_check_knows_whether_the_metric_is_there(model: str, until: str, says: str) -> None:
+    done = run("--check", "--model", model, "--until", until)
+    assert (done.returncode, done.stderr) == ((2, f"worker: error: {says}\n") if says else (0, ""))
+
+
+def test_check_of_metrics_that_fail(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FAILING_METRICS)
+    done = run("--check", "--model", f"{path}:Mine", "--until", "accuracy=0.9")
+    says = f"worker: error: --model {path}:Mine: KeyError: 'oops' (mine.py, line 5)\n"
+    assert (done.returncode, done.stderr) == (2, says)
+
+
 def test_check_of_our_models_needs_no_tensorflow() -> None:
     done = run("--check", "--model", "mnist", "--model-arg", "hidden=5")
     assert (done.returncode, done.stdout, done.stderr) == (0, "imported grpc\n", "")
@@ -68,7 +121,7 @@ def test_check_makes_a_users_model(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     path.write_text(path.read_text().replace("(load)", "(lambda directory: 1 / 0)"))
     done = run("--check", "--model", text)
-    says = "the data of model 'linear' cannot be loaded: mine.py:5: ZeroDivisionError: division by zero"
+    says = "the data of model 'linear' cannot be loaded: ZeroDivisionError: division by zero (mine.py, line 5)"
     assert (done.returncode, done.stderr) == (3, f"worker: error: {says}\n")
     path.write_text("def f(:\n")
     assert run("--check", "--model", text).returncode == 2

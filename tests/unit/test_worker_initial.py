@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
     assert refusal(tmp_path / "w.bin") == "a file of weights ends in .npz or .safetensors"
     assert refusal(tmp_path / "none.npz") == "there is no such file"
     (tmp_path / "d.npz").mkdir()
-    assert refusal(tmp_path / "d.npz") == "cannot be read as weights: Is a directory"
+    assert refusal(tmp_path / "d.npz") == "is not a regular file"
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
@@ -178,3 +179,11 @@ def test_a_file_that_changes_after_it_was_checked_is_refused(tmp_path: Path) -> 
     save(tmp_path, w=W + 1)
     with pytest.raises(DataError, match="has changed since it was checked"):
         initial.load(SPECS)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    pipe = tmp_path / f"weights{suffix}"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="is not a regular file"):
+        open_initial(pipe)

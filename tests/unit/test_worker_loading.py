@@ -121,7 +121,7 @@ def test_what_is_refused_before_tensorflow(name: str, arguments: dict[str, float
             {},
             "--model mine.py:constant: is of type int, expected a class or function that makes the model",
         ),
-        ("mine.py:Scale", {"start": "x"}, "could not convert string to float: 'x'"),
+        ("mine.py:Scale", {"start": "x"}, "could not convert string to float: 'x' (mine.py, line 12)"),
         (
             "mine.py:Scale",
             {"begin": 1},
@@ -154,8 +154,8 @@ def test_a_file_that_fails_is_named_with_its_line(here: Path) -> None:
     (here / "broken.py").write_text("import os\n\nprint(undefined)\n")
     with pytest.raises(UsageError) as caught:
         model_factory("broken.py:Scale", {})
-    says = "--model broken.py:Scale: cannot import broken.py: broken.py:3: NameError: name 'undefined' is not defined"
-    assert str(caught.value) == says
+    error = "NameError: name 'undefined' is not defined (broken.py, line 3)"
+    assert str(caught.value) == f"--model broken.py:Scale: cannot import broken.py: {error}"
     (here / "broken.py").write_text("def f(:\n")
     with pytest.raises(UsageError, match=r"cannot import broken\.py: SyntaxError: .*line 1"):
         model_factory("broken.py:Scale", {})

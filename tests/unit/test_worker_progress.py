@@ -33,9 +33,9 @@ def test_a_line_is_in_the_fields_form_with_both_steps_labelled() -> None:
     bench.progress.begin(1, 40, 1000)
     bench.time += 2
     assert bench.progress.step(44, "APPLIED", 100)
-    bench.progress.show(0.25, {"w": 0.1, "b": 0.3})
+    bench.progress.show(0.25, {"w": 0.1, "b": 0.000001234})
     assert bench.lines == [
-        "2016-05-08 14:43:45: worker 1: global_step 44, local_step 1, loss = 0.25, w = 0.1000, b = 0.3000"
+        "2016-05-08 14:43:45: worker 1: global_step 44, local_step 1, loss = 0.25, w = 0.1, b = 1.234e-06"
         " (50.0 examples/sec; 2.0000 sec/batch)"
     ]
 
@@ -96,13 +96,15 @@ def test_the_summary_has_outcomes_and_accuracy() -> None:
     for outcome in ("APPLIED", "LATE", "APPLIED", "DONE", None):
         bench.progress.step(3, outcome, 5)
     bench.progress.loss = 0.125
-    found = json.loads(bench.progress.finish({"accuracy": 0.9, "other": 1.0}))
+    found = json.loads(bench.progress.finish({"accuracy": 0.9, "mse": 0.000012, "other": float("nan")}))
     assert found["outcomes"] == {"APPLIED": 2, "DONE": 1, "LATE": 1}
     assert found["accuracy"] == 0.9
+    assert found["metrics"] == {"accuracy": 0.9, "mse": 0.000012, "other": None}
     assert found["loss"] == 0.125
     assert found["worker"] == 4
     assert set(found) >= {"global_step", "local_steps", "steps_per_second", "examples_per_second", "wall_seconds"}
-    assert "done: global_step 3, local_step 5, loss = 0.125, accuracy = 0.9000" in bench.lines[-1]
+    metrics = "accuracy = 0.9, mse = 1.2e-05, other = nan"
+    assert f"done: global_step 3, local_step 5, loss = 0.125, {metrics} (" in bench.lines[-1]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), None])
@@ -111,5 +113,12 @@ def test_the_summary_is_json_whatever_happened(loss: float | None) -> None:
     bench.progress.loss = loss
     found = json.loads(bench.progress.finish({}), parse_constant=pytest.fail)
     assert found["loss"] is None
-    assert found["accuracy"] is None
+    assert (found["accuracy"], found["metrics"]) == (None, {})
     assert found["steps_per_second"] == 0
+
+
+def test_small_metrics_of_an_evaluation_are_not_shown_as_zero() -> None:
+    bench = Bench()
+    bench.progress.evaluated(40, {"mse": 0.00001234, "accuracy": 0.97})
+    (line,) = bench.lines
+    assert line.endswith("worker 0: evaluation at global_step 40: mse = 1.234e-05, accuracy = 0.97")

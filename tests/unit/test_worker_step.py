@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -103,5 +104,37 @@ def test_a_loss_that_is_not_per_example_is_refused(axis: str | None, shape: str)
         error = w * features - labels
         return tf.reduce_sum(error) if axis is None else error - labels[:, tf.newaxis]
 
-    with pytest.raises(UsageError, match=rf"losses have shape {shape}, expected one loss per example: \[batch\]"):
+    says = rf"^--model Toy: its losses have shape {shape}, expected one loss per example: \[batch\]$"
+    with pytest.raises(UsageError, match=says):
         Step(Toy(losses, w=w))(fed([1.0, 2.0], [0.0, 0.0]))
+
+
+def test_an_error_in_a_users_model_is_one_line_with_its_place() -> None:
+    def losses(features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        if tf.reduce_sum(features) > 0:
+            labels = labels + 1
+        raise ValueError("oops,\n  twice")
+
+    line = losses.__code__.co_firstlineno + 3
+    step = Step(Toy(losses, w=variable([2.0], "w")), name="own.py:Broken")
+    with pytest.raises(UsageError) as refused:
+        step(fed([1.0], [0.0]))
+    text = f"--model own.py:Broken: ValueError: oops, twice ({Path(__file__).name}, line {line})"
+    assert str(refused.value) == text
+
+
+def test_the_place_of_an_error_in_tensorflow_is_where_the_model_calls_it() -> None:
+    def losses(features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(features, labels)
+
+    place = rf"\({Path(__file__).name}, line {losses.__code__.co_firstlineno + 1}\)"
+    with pytest.raises(UsageError, match=rf"^--model own\.py:Broken: ValueError: .* {place}$"):
+        Step(Toy(losses, w=variable([2.0], "w")), name="own.py:Broken")(fed([1.0], [0.0]))
+
+
+def test_an_error_in_one_of_our_models_stays_a_bug() -> None:
+    def losses(features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        raise ValueError("oops")
+
+    with pytest.raises(ValueError, match="oops"):
+        Step(Toy(losses, w=variable([2.0], "w")), name="mnist")(fed([1.0], [0.0]))

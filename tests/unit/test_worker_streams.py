@@ -100,7 +100,8 @@ def test_a_generator_that_fails_is_named_when_its_batch_is_wanted() -> None:
     one = feed([1], ValueError("no\nmore disk"))
     assert taken(one, 0) == [[1]]
     one.prepare(1)  # A push is under way then: nothing is raised.
-    says = r"^the data 'parts' failed at batch 1 of share 2: test_worker_streams.py:\d+: ValueError: no more disk$"
+    error = r"ValueError: no more disk \(test_worker_streams.py, line \d+\)"
+    says = rf"^the data 'parts' failed at batch 1 of share 2: {error}$"
     for _ in range(2):
         with pytest.raises(DataError, match=says):
             one.take(1)
@@ -130,6 +131,6 @@ def test_numbered_data_that_fails_is_named_too() -> None:
         def batch(self, number: int) -> Batch:
             raise OSError("disk gone")
 
-    says = r"^the data failed at batch 6: test_worker_streams.py:\d+: OSError: disk gone$"
+    says = r"^the data failed at batch 6: OSError: disk gone \(test_worker_streams.py, line \d+\)$"
     with pytest.raises(DataError, match=says):
         NumberedFeed(Broken()).take(6)

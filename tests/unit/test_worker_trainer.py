@@ -19,7 +19,7 @@ from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.data import NumberedFeed, source
 from grpc_ps.worker.initial import InitialFile
 from grpc_ps.worker.progress import Progress
-from grpc_ps.worker.settings import default_settings, stated_settings, target_step, until_metric
+from grpc_ps.worker.settings import default_settings, stated_settings, until_metric
 from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.tensors import aligned_array
@@ -202,6 +202,15 @@ def test_settings_of_a_model_give_way_to_the_users() -> None:
     }
     assert "steps" not in default_settings({"epochs": 2}, Mnist.defaults)
     assert "steps" not in default_settings({"until": "accuracy>=0.9"}, Mnist.defaults)
+    own = replace(Mnist.defaults, hyper={"rho": 0.5, "batch_size": 7, "steps": 8})
+    assert default_settings({}, own) == {
+        "optimizer": "adagrad",
+        "learning_rate": 0.01,
+        "batch_size": 100,
+        "steps": 3000,
+        "rho": 0.5,
+    }
+    assert "steps" not in default_settings({"epochs": 2}, own)
     config = WorkerConfig(addresses=(), model="linear", arguments={}, stated={"seed": 4})
     assert stated_settings(config, Line()) == {"seed": 4, "examples": 0, "data": "line-0.1-0.3"}
     initial = InitialFile(Path("w.npz"), "0f" * 32, {})
@@ -214,22 +223,3 @@ def test_settings_of_a_model_give_way_to_the_users() -> None:
 )
 def test_the_metric_that_ends_a_job(settings: dict[str, Any], metric: str | None) -> None:
     assert until_metric(settings) == metric
-
-
-@pytest.mark.parametrize(
-    ("settings", "target"),
-    [
-        ({"steps": 30}, 30),
-        ({"steps": 30, "epochs": 2}, 30),
-        ({"epochs": 2}, 22),
-        ({"epochs": 2, "mode": "sync", "workers": 2}, 11),
-        ({}, 0),
-    ],
-)
-def test_the_last_step_of_a_job(settings: dict[str, Any], target: int) -> None:
-    job = {"steps": 0, "epochs": 0, "examples": 101, "batch_size": 10, "mode": "async", "workers": 1, **settings}
-    assert target_step(job) == target
-
-
-def test_a_job_that_had_ended_tells_no_last_step() -> None:
-    assert target_step({}) == 0
