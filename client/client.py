@@ -24,6 +24,8 @@ __all__ = ["Changed", "ClusterStatus", "Evaluation", "PSClient", "Pulled", "Shar
 
 # Seconds for the word to the lead that a worker leaves: its lease ends anyway.
 _LEAVE_SECONDS = 2.0
+# Seconds between two looks whether watching is to stop.
+_LOOK_SECONDS = 0.1
 
 
 class PSClient:
@@ -71,8 +73,8 @@ class PSClient:
         """
         return cluster_status(self._shards[0].status())
 
-    def watch(self, interval: float = 1.0) -> Iterator[ClusterStatus]:
-        """Yields the state every `interval` seconds, until the job has stopped or the lead has gone.
+    def watch(self, interval: float = 1.0, *, stop: Callable[[], bool] = lambda: False) -> Iterator[ClusterStatus]:
+        """Yields the state every `interval` seconds, until the job has stopped or the lead has gone, or `stop` says so.
 
         Raises PeerUnreachable only if the lead was never there.
         """
@@ -88,7 +90,11 @@ class PSClient:
             seen = True
             if now.phase == "stopped":
                 return
-            time.sleep(interval)
+            until = time.monotonic() + interval
+            while not stop() and (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_SECONDS))
+            if stop():
+                return
 
     def stop(self) -> int:
         """Ends the job: every process exits 0. Returns its last global step.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 import click
 from rich.live import Live
@@ -31,12 +33,30 @@ def watch(ps: str | None, log_dir: Path | None, interval: float, as_json: bool) 
     On a terminal that is a live table, elsewhere one line a reading. Ends with exit code 0 when the job stops or its
     lead goes away. Ctrl-C ends the watching, not the job.
     """
+    interrupt = _Interrupt()
     with PSClient(addresses(ps, log_dir)) as client:
-        readings = client.watch(interval)
+        readings = client.watch(interval, stop=lambda: interrupt.came)
         if sys.stdout.isatty() and not as_json:
             _show_table(readings)
         else:
             _print_lines(readings, as_json=as_json)
+    if interrupt.came:
+        raise KeyboardInterrupt
+
+
+class _Interrupt:
+    """Ctrl-C as a flag: an exception in the middle of gRPC's own code may leave a lock held for good.
+
+    The second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Pace:

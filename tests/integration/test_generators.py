@@ -93,7 +93,8 @@ def test_a_generator_that_fails_ends_its_worker_and_no_other() -> None:
         (bad,) = [one.error for one in trained if one.error is not None]
         assert isinstance(bad, DataError)
         says = (
-            r"^the data 'shares' failed at batch 2 of share 1: test_generators.py:\d+: RuntimeError: the tape is torn$"
+            r"^the data 'shares' failed at batch 2 of share 1: RuntimeError: the tape is torn "
+            r"\(test_generators.py, line \d+\)$"
         )
         with pytest.raises(DataError, match=says):
             raise bad
