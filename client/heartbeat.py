@@ -38,8 +38,9 @@ class Listener(Protocol):
 
 
 class Heartbeat:
-    """Sends a heartbeat four times a lease until it is stopped, the job is done or the lead refuses.
+    """Sends a heartbeat four times a lease until it is stopped or the lead refuses.
 
+    It goes on when the job is done: the worker may still read, and the lead leaves when the last lease has ended.
     The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. `_telling` is
     held while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
     itself. What is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
@@ -83,20 +84,22 @@ class Heartbeat:
 
     def _run(self) -> None:
         # The first one at once: it tells whether this worker is the one to evaluate.
-        wait = 0.0
+        wait, done = 0.0, False
         while not self._stopped.wait(wait):
             wait = self._interval
             try:
                 response = self.ask(max(self._interval, 1.0))
             except PsError as error:
+                if done:
+                    return
                 if (final := self._final(error)) is not None:
                     self._tell(partial(self._listener.lost, final))
                     return
             else:
                 self._heard = time.monotonic()
-                self._tell(partial(self._listener.beat, response))
-                if response.done:
-                    return
+                if not done:
+                    self._tell(partial(self._listener.beat, response))
+                done = response.done
 
     def _final(self, error: PsError) -> PsError | None:
         """Returns what a failed heartbeat means; None as long as the next one may succeed."""

@@ -59,7 +59,7 @@ def test_beats_until_the_job_is_done_and_reports() -> None:
     lead = Lead(lambda call: wire.HeartbeatResponse(global_step=call, done=call == 3, exit_code=4))
     listener = run(lead)
     assert [beat.global_step for beat in listener.beats] == [1, 2, 3]
-    assert lead.requests == [wire.HeartbeatRequest(id=IDENTITY, local_step=11, loss=0.5)] * 3
+    assert lead.requests[:3] == [wire.HeartbeatRequest(id=IDENTITY, local_step=11, loss=0.5)] * 3
 
 
 def test_short_silence_is_borne() -> None:
@@ -136,3 +136,34 @@ def test_refusal_is_the_end_at_once() -> None:
     listener = run(lead)
     assert type(listener.error) is Fenced
     assert len(lead.requests) == 1
+
+
+def test_a_worker_that_still_reads_after_the_end_keeps_its_lease() -> None:
+    beyond = threading.Event()
+
+    def reply(call: int) -> wire.HeartbeatResponse:
+        if call == 5:
+            beyond.set()
+        return wire.HeartbeatResponse(done=True)
+
+    lead, listener = Lead(reply), Listener()
+    heartbeat = Heartbeat(lead, IDENTITY, listener, lease=0.04, lost_timeout=5.0)
+    heartbeat.start()
+    assert beyond.wait(10)
+    heartbeat.stop()
+    heartbeat._thread.join(10)
+    assert len(listener.beats) == 1, "the end is told once"
+
+
+def test_a_lead_that_has_left_after_the_end_is_no_loss() -> None:
+    def reply(call: int) -> wire.HeartbeatResponse:
+        if call > 1:
+            raise PeerUnreachable("lead:1: nothing answers there")
+        return wire.HeartbeatResponse(done=True)
+
+    listener = Listener()
+    heartbeat = Heartbeat(Lead(reply), IDENTITY, listener, lease=0.04, lost_timeout=0.0)
+    heartbeat.start()
+    heartbeat._thread.join(10)
+    assert not heartbeat._thread.is_alive()
+    assert listener.error is None
