@@ -39,9 +39,8 @@ class ControlService:
             opened=job.opened,
             uptime_ms=int((time.monotonic() - lead.started_at) * 1000),
             waiting_for=job.waiting_for(),
-            learning_rate_factor=job.training.factor if job.training else 1.0,
             learning_rate=job.training.learning_rate if job.training else 0.0,
-            paused=job.training is not None and job.training.paused,
+            **_steered(job),
             evaluation=_evaluation(job),
             position=job.log.position,
             exit_code=job.done.exit_code if job.done else 0,
@@ -52,13 +51,12 @@ class ControlService:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
         lead.change(Change(**{field.name: value for field, value in request.ListFields()}))
-        job = lead.job
+        job, spec = lead.job, lead.present_spec
         return wire.SetResponse(
             global_step=job.step,
             position=job.log.position,
-            settings=lead.present_spec.settings if lead.present_spec else None,
-            learning_rate_factor=job.training.factor if job.training else 1.0,
-            paused=job.training is not None and job.training.paused,
+            settings=spec.settings if spec else None,
+            **_steered(job),
         )
 
     def _shards(self, lead: Coordinator) -> list[wire.ShardStatus]:
@@ -79,6 +77,12 @@ class ControlService:
         lead = lead_of(self._coordinator)
         lead.stop(Done(0, "stopped on request"))
         return wire.StopJobResponse(global_step=lead.job.step)
+
+
+def _steered(job: Job) -> dict[str, Any]:
+    """What `Set` changes beside the settings, under the names that both answers have for it."""
+    training = job.training
+    return {"learning_rate_factor": training.factor if training else 1.0, "paused": bool(training and training.paused)}
 
 
 def _evaluation(job: Job) -> wire.Evaluation | None:
