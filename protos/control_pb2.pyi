@@ -13,7 +13,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason")
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
@@ -21,11 +21,13 @@ class StatusResponse(_message.Message):
         PHASE_OPENING: _ClassVar[StatusResponse.Phase]
         PHASE_RUNNING: _ClassVar[StatusResponse.Phase]
         PHASE_STOPPED: _ClassVar[StatusResponse.Phase]
+        PHASE_RESTORING: _ClassVar[StatusResponse.Phase]
     PHASE_UNSPECIFIED: StatusResponse.Phase
     PHASE_EMPTY: StatusResponse.Phase
     PHASE_OPENING: StatusResponse.Phase
     PHASE_RUNNING: StatusResponse.Phase
     PHASE_STOPPED: StatusResponse.Phase
+    PHASE_RESTORING: StatusResponse.Phase
     RUN_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +45,8 @@ class StatusResponse(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACKS_FIELD_NUMBER: _ClassVar[int]
     run: int
     generation: int
     phase: StatusResponse.Phase
@@ -60,7 +64,25 @@ class StatusResponse(_message.Message):
     position: int
     exit_code: int
     reason: str
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    checkpoint: CheckpointStatus
+    rollbacks: int
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ...) -> None: ...
+
+class CheckpointStatus(_message.Message):
+    __slots__ = ("directory", "global_step", "age_ms", "saving", "error", "restored_step")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    SAVING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
+    directory: str
+    global_step: int
+    age_ms: int
+    saving: bool
+    error: str
+    restored_step: int
+    def __init__(self, directory: _Optional[str] = ..., global_step: _Optional[int] = ..., age_ms: _Optional[int] = ..., saving: bool = ..., error: _Optional[str] = ..., restored_step: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("global_step", "metrics")
@@ -170,3 +192,17 @@ class SetResponse(_message.Message):
     learning_rate_factor: float
     paused: bool
     def __init__(self, global_step: _Optional[int] = ..., position: _Optional[int] = ..., settings: _Optional[_Union[_job_pb2.Settings, _Mapping]] = ..., learning_rate_factor: _Optional[float] = ..., paused: bool = ...) -> None: ...
+
+class CheckpointRequest(_message.Message):
+    __slots__ = ("wait_ms",)
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    wait_ms: int
+    def __init__(self, wait_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointResponse(_message.Message):
+    __slots__ = ("global_step", "path")
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    global_step: int
+    path: str
+    def __init__(self, global_step: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...

@@ -49,6 +49,11 @@ class ControlStub(object):
                 request_serializer=grpc__ps_dot_protos_dot_control__pb2.SetRequest.SerializeToString,
                 response_deserializer=grpc__ps_dot_protos_dot_control__pb2.SetResponse.FromString,
                 _registered_method=True)
+        self.Checkpoint = channel.unary_unary(
+                '/grpc_ps.v1.Control/Checkpoint',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -84,6 +89,17 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Checkpoint(self, request, context):
+        """Saves a checkpoint of the present step. Lead shard only.
+
+        Blocks: until it is committed, or `wait_ms` is over. Repeat: safe; a step that is committed is not saved again.
+        Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet), CHECKPOINT (the shards have no folder for it, or it could
+        not be written: the text says why), NOT_LEAD; UNAVAILABLE with LOST (not committed in time; it may still be).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -101,6 +117,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Set,
                     request_deserializer=grpc__ps_dot_protos_dot_control__pb2.SetRequest.FromString,
                     response_serializer=grpc__ps_dot_protos_dot_control__pb2.SetResponse.SerializeToString,
+            ),
+            'Checkpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoint,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -184,6 +205,33 @@ class Control(object):
             '/grpc_ps.v1.Control/Set',
             grpc__ps_dot_protos_dot_control__pb2.SetRequest.SerializeToString,
             grpc__ps_dot_protos_dot_control__pb2.SetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/Checkpoint',
+            grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

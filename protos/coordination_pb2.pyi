@@ -9,23 +9,27 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned")
+    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned", "saved", "leaving")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     OVERFLOW_FIELD_NUMBER: _ClassVar[int]
     REDUCED_FIELD_NUMBER: _ClassVar[int]
     UNPINNED_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     whole: Whole
     acknowledged: int
     overflow: Overflow
     reduced: Reduced
     unpinned: int
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ...) -> None: ...
+    saved: Saved
+    leaving: bool
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., leaving: bool = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "chunk_bytes")
+    __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "chunk_bytes", "generation", "checkpoint_mark")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +37,8 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_MARK_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shard: int
     shard_count: int
@@ -40,7 +46,9 @@ class Hello(_message.Message):
     address: str
     position: int
     chunk_bytes: int
-    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., chunk_bytes: _Optional[int] = ...) -> None: ...
+    generation: int
+    checkpoint_mark: str
+    def __init__(self, protocol: _Optional[int] = ..., shard: _Optional[int] = ..., shard_count: _Optional[int] = ..., boot: _Optional[int] = ..., address: _Optional[str] = ..., position: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., generation: _Optional[int] = ..., checkpoint_mark: _Optional[str] = ...) -> None: ...
 
 class Whole(_message.Message):
     __slots__ = ("header", "non_finite", "squares")
@@ -59,6 +67,22 @@ class Reduced(_message.Message):
     position: int
     squares: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, position: _Optional[int] = ..., squares: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Saved(_message.Message):
+    __slots__ = ("folder", "file", "bytes", "sha256", "error", "non_finite")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    file: str
+    bytes: int
+    sha256: str
+    error: str
+    non_finite: str
+    def __init__(self, folder: _Optional[str] = ..., file: _Optional[str] = ..., bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., error: _Optional[str] = ..., non_finite: _Optional[str] = ...) -> None: ...
 
 class Overflow(_message.Message):
     __slots__ = ("parameter", "global_step")
@@ -97,7 +121,7 @@ class Shutdown(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("position", "open", "admit", "dismiss", "apply", "answer", "pin", "stop", "reduce")
+    __slots__ = ("position", "open", "admit", "dismiss", "apply", "answer", "pin", "stop", "reduce", "save")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ADMIT_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +131,7 @@ class Entry(_message.Message):
     PIN_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     REDUCE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
     position: int
     open: Open
     admit: Admit
@@ -116,7 +141,8 @@ class Entry(_message.Message):
     pin: Pin
     stop: Stop
     reduce: Reduce
-    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., answer: _Optional[_Union[AnswerEntry, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., reduce: _Optional[_Union[Reduce, _Mapping]] = ...) -> None: ...
+    save: Save
+    def __init__(self, position: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., admit: _Optional[_Union[Admit, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ..., apply: _Optional[_Union[Apply, _Mapping]] = ..., answer: _Optional[_Union[AnswerEntry, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., reduce: _Optional[_Union[Reduce, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ...) -> None: ...
 
 class PushName(_message.Message):
     __slots__ = ("worker", "incarnation", "sequence")
@@ -129,12 +155,24 @@ class PushName(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("push", "job")
+    __slots__ = ("push", "job", "checkpoint", "global_step")
     PUSH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     push: PushName
     job: _job_pb2.JobSpec
-    def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ...) -> None: ...
+    checkpoint: str
+    global_step: int
+    def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., global_step: _Optional[int] = ...) -> None: ...
+
+class Save(_message.Message):
+    __slots__ = ("folder", "global_step")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    global_step: int
+    def __init__(self, folder: _Optional[str] = ..., global_step: _Optional[int] = ...) -> None: ...
 
 class Admit(_message.Message):
     __slots__ = ("worker", "incarnation")

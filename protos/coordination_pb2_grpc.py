@@ -52,10 +52,12 @@ class CoordinationServicer(object):
         order; last, `shutdown`.
         Blocks: entries come as they are written.
         Repeat: a shard whose link broke calls again with the position of its last entry, and reports anew every part that
-        it holds whole and a mean that is made and not applied.
-        Errors: FAILED_PRECONDITION with MISMATCH (shard number, count or chunk size, a second process), LOST_STATE
-        (a shard that restarted under an open job), NOT_LEAD; INVALID_ARGUMENT with USAGE or, for a report that does not
-        fit the job, INVALID_PUSH.
+        it holds whole, a mean that is made and not applied, and its newest part of a checkpoint. If `welcome` has another
+        generation than before it first drops all it has, and its position is zero.
+        Errors: FAILED_PRECONDITION with MISMATCH (shard number, count, chunk size or folder of checkpoints), LOST_STATE
+        (a shard that restarted under an open job without checkpoints), FENCED (another process has that number and its link
+        is up: try again), ROLLED_BACK (this generation is over: connect again), NOT_LEAD; INVALID_ARGUMENT with USAGE or,
+        for a report that does not fit the job, INVALID_PUSH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

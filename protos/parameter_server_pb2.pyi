@@ -47,7 +47,7 @@ class JoinRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[int] = ..., index: _Optional[int] = ..., shard_count: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., stated: _Optional[_Union[_job_pb2.Settings, _Mapping]] = ..., defaults: _Optional[_Union[_job_pb2.Settings, _Mapping]] = ..., name: _Optional[str] = ..., wait_ms: _Optional[int] = ..., run: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("state", "id", "job", "waiting_for", "global_step", "lease_ms", "chunk_bytes", "exit_code", "reason")
+    __slots__ = ("state", "id", "job", "waiting_for", "global_step", "lease_ms", "chunk_bytes", "exit_code", "reason", "recovery_ms")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[JoinResponse.State]
@@ -69,6 +69,7 @@ class JoinResponse(_message.Message):
     CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_MS_FIELD_NUMBER: _ClassVar[int]
     state: JoinResponse.State
     id: _job_pb2.Identity
     job: _job_pb2.JobSpec
@@ -78,7 +79,8 @@ class JoinResponse(_message.Message):
     chunk_bytes: int
     exit_code: int
     reason: str
-    def __init__(self, state: _Optional[_Union[JoinResponse.State, str]] = ..., id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., waiting_for: _Optional[str] = ..., global_step: _Optional[int] = ..., lease_ms: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    recovery_ms: int
+    def __init__(self, state: _Optional[_Union[JoinResponse.State, str]] = ..., id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., waiting_for: _Optional[str] = ..., global_step: _Optional[int] = ..., lease_ms: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., recovery_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("id", "local_step", "loss")

@@ -75,8 +75,8 @@ class ParameterServerServicer(object):
         Order: one request, one response.
         Blocks: up to `wait_ms` while it would have to answer STATE_WAITING.
         Repeat: safe. The same `nonce` gets the same incarnation while that is live.
-        Errors: FAILED_PRECONDITION with MISMATCH (both values in the text), WRONG_RUN, FENCED (the index is held by a
-        live worker), NOT_LEAD; RESOURCE_EXHAUSTED with FULL; INVALID_ARGUMENT with USAGE.
+        Errors: FAILED_PRECONDITION with MISMATCH (both values in the text), CHECKPOINT (the job goes on from a checkpoint
+        that does not have what is stated), WRONG_RUN, FENCED (the index is held by a live worker), NOT_LEAD; RESOURCE_EXHAUSTED with FULL; INVALID_ARGUMENT with USAGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,7 +147,8 @@ class ParameterServerServicer(object):
         Repeat: ask the lead for a new snapshot. A shard lets go of a snapshot when it has been streamed, or after the
         time in `meta`.
         Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet) or NOT_LEAD; NOT_FOUND with SNAPSHOT_GONE;
-        RESOURCE_EXHAUSTED with FULL (too many readers: try again); INVALID_ARGUMENT with USAGE (not a PullRequest).
+        RESOURCE_EXHAUSTED with FULL (too many readers: try again); INVALID_ARGUMENT with USAGE (not a PullRequest);
+        UNAVAILABLE with LOST (the caller took nothing for 10 s).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

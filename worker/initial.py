@@ -16,6 +16,7 @@ import numpy as np
 
 from grpc_ps.client import ParameterSpec
 from grpc_ps.client.shared.blocks import FLOATING
+from grpc_ps.client.shared.checkpoint_format import MANIFEST
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.client.shared.image import numpy_dtype
 from grpc_ps.client.shared.logs import event
@@ -108,6 +109,7 @@ def open_initial(path: Path) -> InitialFile:
     Raises:
         DataError: there is no such file, or it is not what its name says.
     """
+    _refuse_checkpoint(path)
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: a file of weights ends in {' or '.join(SUFFIXES)}")
     if path.exists() and not path.is_file():  # Opening a pipe would wait for somebody to write to it.
@@ -115,6 +117,13 @@ def open_initial(path: Path) -> InitialFile:
     with _reading(path):
         tensors = _npz_header(path) if path.suffix == ".npz" else _safetensors_header(path)
         return InitialFile(path, _digest(path), tensors)
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    folder = path.parent if path.name.startswith("shard-") else path
+    if (folder / MANIFEST).exists() or any(folder.glob(f"step-*/{MANIFEST}")):
+        export = f"psctl export FILE.safetensors --checkpoint {folder}"
+        raise DataError(f"{path}: is a checkpoint; make a file of its weights with: {export}")
 
 
 @contextmanager

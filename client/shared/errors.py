@@ -6,6 +6,9 @@ The tree, with the exit code of a process that ends for it, and whose fault it i
       UsageError        2  the command line or the caller: a flag, an address, a model's name
       DataError         3  the data: a file is missing, damaged or of another kind
       Mismatch          2  the newcomer: what it states differs from what the job has
+      Unauthenticated   2  the caller: no token, or none that the cluster knows
+      Forbidden         2  the caller: its token does not allow the call
+      Untrusted         2  the peer or the caller's --tls flags: the certificate cannot be verified, or there is no TLS
       WrongRun          4  the caller is of another job
       RolledBack        4  the lead went back to another generation: join again
       Fenced            4  the caller's lease ended, or its index is held by another: join again
@@ -20,6 +23,7 @@ The tree, with the exit code of a process that ends for it, and whose fault it i
       PeerUnreachable   4  the network or the peer: no connection could be made
       PeerLost          4  the network or the peer: a connection broke, or an answer did not come in time
       NonFinite         5  the model: NaN or infinity
+      CheckpointError   6  the folder of checkpoints: not there, full, damaged, or of another job
       JobFailed         4  the job as a whole ended for the reason given (exit code 5 or others if it says so)
 
 A refusal crosses the wire as a gRPC status with its text as details and its `reason` as trailing metadata
@@ -31,6 +35,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import grpc
+
+from grpc_ps.client.shared.handshakes import closed, untrusted
 
 REASON_KEY = "grpc-ps-reason"
 EXIT_CODE_KEY = "grpc-ps-exit-code"
@@ -66,6 +72,30 @@ class Mismatch(PsError):
     exit_code = 2
     status = grpc.StatusCode.FAILED_PRECONDITION
     reason = "MISMATCH"
+
+
+class Unauthenticated(PsError):
+    """The caller shows no token, or none that the cluster knows."""
+
+    exit_code = 2
+    status = grpc.StatusCode.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class Forbidden(PsError):
+    """The caller's token does not allow the call."""
+
+    exit_code = 2
+    status = grpc.StatusCode.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
+
+
+class Untrusted(PsError):
+    """The peer's certificate cannot be verified, or it speaks no TLS. Trying again changes nothing."""
+
+    exit_code = 2
+    status = grpc.StatusCode.UNAVAILABLE
+    reason = "UNTRUSTED"
 
 
 class WrongRun(PsError):
@@ -167,6 +197,14 @@ class NonFinite(PsError):
     reason = "NON_FINITE"
 
 
+class CheckpointError(PsError):
+    """A checkpoint cannot be written or read, or is of another job."""
+
+    exit_code = 6
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "CHECKPOINT"
+
+
 class JobFailed(PsError):
     """The whole job ended, for the reason in the text."""
 
@@ -192,7 +230,8 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> PsError:
     """Turns a failed call to `address` (host:port) into the class that the server raised, or into what gRPC means.
 
     Statuses without a reason come from gRPC itself: a link that cannot be made or breaks is `PeerUnreachable` or
-    `PeerLost`; a server of another kind is `Mismatch`; a fault inside the server is `JobFailed`.
+    `PeerLost`, `Untrusted` if TLS says so; a server of another kind is `Mismatch`; a fault inside the server is
+    `JobFailed`.
     """
     code, details = _status(error)
     metadata = _metadata(error)
@@ -219,11 +258,19 @@ def _metadata(error: Any) -> dict[str, str]:
 def _from_status(code: grpc.StatusCode, text: str) -> PsError:
     if code is grpc.StatusCode.UNAVAILABLE:
         address, _, details = text.partition(": ")
-        if details.startswith("failed to connect"):
+        if (why := untrusted(details)) is not None:
+            return Untrusted(f"{address}: {why}")
+        if (why := closed(details)) is not None:
+            text = f"{address}: {why}"
+        elif details.startswith("failed to connect"):
             text = f"{address}: nothing answers there (is the job over, or the address wrong?)"
         return PeerUnreachable(text)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL):
         return PeerLost(text)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return Unauthenticated(text)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return Forbidden(text)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return Mismatch(f"{text} (is this a psserver of this version?)")
     return JobFailed(f"{text} ({code.name})")
