@@ -1,4 +1,4 @@
-"""Which cluster a command means: the flags for it, and how they become addresses."""
+"""Which cluster a command means and how it gets in: the flags for it, and the client that they make."""
 
 from __future__ import annotations
 
@@ -9,20 +9,54 @@ from typing import Any, TypeVar
 import click
 
 from grpc_ps.client import cluster_file
+from grpc_ps.client.client import PSClient
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.errors import PeerLost, UsageError
+from grpc_ps.client.shared.security_flags import SECURITY_FLAGS, security_from_flags, security_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+# Where click's context keeps the values of the security flags, which no command looks at itself.
+_KEPT = f"{__name__}.security"
+
 
 def target_options(command: Decorated) -> Decorated:
-    """Adds --ps and --log-dir to a click command."""
+    """Adds --ps and --log-dir to a click command, and the flags of TLS and tokens, which `connect` reads."""
+    command = security_options(callback=_keep, expose=False)(command)
     command = click.option(
         "--log-dir",
         type=click.Path(path_type=Path, file_okay=False),
         help="Folder of a `psctl launch`. Without it and --ps: the current folder, or else the newest launch's.",
     )(command)
     return click.option("--ps", metavar="HOST:PORT,...", help="All shards, shard 0 first.")(command)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    ctx.meta.setdefault(_KEPT, {})[param.name] = value
+
+
+def connect(ps: str | None, log_dir: Path | None) -> PSClient:
+    """Returns a client of the cluster meant, for a `with`. To be called in a command that has `target_options`.
+
+    Raises what `addresses` does, and UsageError for files of TLS and tokens.
+    """
+    kept = click.get_current_context().meta[_KEPT]
+    return PSClient(addresses(ps, log_dir), security=security_from_flags(kept))
+
+
+def security_flags() -> dict[str, Any]:
+    """Returns the flags of TLS and tokens as they were given, for a command that is started."""
+    kept = click.get_current_context().meta[_KEPT]
+    return {name: kept[name] for name in SECURITY_FLAGS if kept[name]}
+
+
+def launch_folder(ps: str | None, log_dir: Path | None) -> Path | None:
+    """Returns the folder of the `psctl launch` that is meant; None where --ps names the shards.
+
+    Raises:
+        UsageError: no cluster is known.
+    """
+    return None if ps is not None else cluster_file.find(log_dir)[0]
 
 
 def addresses(ps: str | None, log_dir: Path | None) -> tuple[str, ...]:

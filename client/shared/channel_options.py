@@ -23,14 +23,15 @@ _KEEPALIVE: Options = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
-# The links inside a cluster are direct: a proxy of the environment never knows the way to a shard. Message limits stay
-# gRPC's own 4 MiB, since a chunk has 1 MiB. grpc.http2.bdp_probe stays on: without it 40 MB take half as long again.
+# Message limits stay gRPC's own 4 MiB: a chunk has 1 MiB. grpc.http2.bdp_probe stays on: without it 40 MB take half
+# as long again. Whether a proxy is used is for `Security` to say.
 CLIENT_OPTIONS: Options = (
     *_KEEPALIVE,
-    ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_500),
+    # A name may have moved while its shard was away. gRPC's own 30 s would keep it at the old address for so long.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     # Two sessions in one process must not share a connection: each stream has its own flow control and its own fate.
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -39,6 +40,8 @@ CLIENT_OPTIONS: Options = (
 SERVER_OPTIONS: Options = (
     *_KEEPALIVE,
     ("grpc.so_reuseport", 0),
+    # A worker has a handful at once; without a limit one connection could hold any number of streams open.
+    ("grpc.max_concurrent_streams", 100),
     ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
     ("grpc.http2.max_ping_strikes", 0),
