@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from grpc_ps.client.shared.addresses import parse_addresses
     from grpc_ps.client.shared.blocks import ParameterSpec
     from grpc_ps.client.shared.errors import PsError
+    from grpc_ps.client.shared.security import Security
 
 __all__ = [
     "ClusterStatus",
@@ -22,6 +23,7 @@ __all__ = [
     "PsError",
     "Pulled",
     "Reply",
+    "Security",
     "TrainingSession",
     "parse_addresses",
 ]
@@ -37,6 +39,7 @@ def __getattr__(name: str) -> Any:
         "TrainingSession": "session",
         "ParameterSpec": "shared.blocks",
         "PsError": "shared.errors",
+        "Security": "shared.security",
     }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,13 +17,35 @@ from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
-from grpc_ps.client.status import ClusterStatus, Evaluation, ShardStatus, WorkerStatus, cluster_status
+from grpc_ps.client.shared.faults import Faults
+from grpc_ps.client.shared.security import Security
+from grpc_ps.client.status import (
+    CheckpointStatus,
+    ClusterStatus,
+    Evaluation,
+    Saved,
+    ShardStatus,
+    WorkerStatus,
+    cluster_status,
+)
 from grpc_ps.protos import parameter_server_pb2 as wire
 
-__all__ = ["Changed", "ClusterStatus", "Evaluation", "PSClient", "Pulled", "ShardStatus", "WorkerStatus"]
+__all__ = [
+    "Changed",
+    "CheckpointStatus",
+    "ClusterStatus",
+    "Evaluation",
+    "PSClient",
+    "Pulled",
+    "Saved",
+    "ShardStatus",
+    "WorkerStatus",
+]
 
 # Seconds for the word to the lead that a worker leaves: its lease ends anyway.
 _LEAVE_SECONDS = 2.0
+# Seconds that the lead waits, at the most, for a checkpoint that was asked for.
+_LONGEST_SAVE = 600.0
 # Seconds between two looks whether watching is to stop.
 _LOOK_SECONDS = 0.1
 
@@ -35,14 +57,24 @@ class PSClient:
         addresses: all shards, shard 0 first: "host:port,host:port" or a sequence of such items.
         timeout: seconds that a peer may be out of reach while joining and training, and that `pull` may take.
             `status` and `stop` wait 10 s for the lead's answer, whatever is given here.
+        security: TLS and token; None for neither. UsageError if the token would leave this machine in the clear.
+        faults: failures of the calls, made on purpose.
     """
 
-    def __init__(self, addresses: str | Sequence[str], *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        timeout: float = 60.0,
+        security: Security | None = None,
+        faults: Faults | None = None,
+    ) -> None:
         text = addresses if isinstance(addresses, str) else ",".join(addresses)
         self.addresses = parse_addresses(text, "addresses")
         self.timeout = timeout
         self.session: TrainingSession | None = None
-        self._shards = [ShardClient(address) for address in self.addresses]
+        self._recovery = 0.0
+        self._shards = [ShardClient(address, security, faults) for address in self.addresses]
 
     def __enter__(self) -> PSClient:
         return self
@@ -73,9 +105,16 @@ class PSClient:
         """
         return cluster_status(self._shards[0].status())
 
-    def watch(self, interval: float = 1.0, *, stop: Callable[[], bool] = lambda: False) -> Iterator[ClusterStatus]:
+    def watch(
+        self,
+        interval: float = 1.0,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        may_return: Callable[[], bool] = lambda: False,
+    ) -> Iterator[ClusterStatus]:
         """Yields the state every `interval` seconds, until the job has stopped or the lead has gone, or `stop` says so.
 
+        A lead that does not answer has gone, unless `may_return` says that it may be started again.
         Raises PeerUnreachable only if the lead was never there.
         """
         seen = False
@@ -83,13 +122,15 @@ class PSClient:
             try:
                 now = self.status()
             except (PeerUnreachable, PeerLost):
-                if seen:
+                if not seen:
+                    raise
+                if not may_return():
                     return
-                raise
-            yield now
-            seen = True
-            if now.phase == "stopped":
-                return
+            else:
+                yield now
+                seen = True
+                if now.phase == "stopped":
+                    return
             until = time.monotonic() + interval
             while not stop() and (left := until - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_SECONDS))
@@ -103,6 +144,18 @@ class PSClient:
         shard 0's.
         """
         return self._shards[0].stop_job()
+
+    def checkpoint(self, timeout: float = _LONGEST_SAVE) -> Saved:
+        """Saves the job as it is now, and returns when that is on disk. Training goes on meanwhile.
+
+        Waits for `timeout` seconds, at most ten minutes. A step that is saved already is not saved again.
+
+        Raises CheckpointError if the shards have no folder for it or cannot write, NotOpen before the job has values,
+        PeerLost if it was not written in time (it may still be) or the lead does not answer, PeerUnreachable if it
+        cannot be reached, and NotLead if the first address is not shard 0's.
+        """
+        response = self._shards[0].checkpoint(min(timeout, _LONGEST_SAVE))
+        return Saved(global_step=response.global_step, path=response.path)
 
     def set(
         self,
@@ -168,7 +221,9 @@ class PSClient:
         request = JoinRequest(
             model=model, parameters=parameters, stated=stated or {}, defaults=defaults or {}, index=index, run=run
         )
-        membership, placement = join(self._shards, request, timeout=self.timeout, on_wait=on_wait)
+        patience = max(self.timeout, self._recovery)
+        membership, placement = join(self._shards, request, timeout=patience, on_wait=on_wait)
+        recovery = self._recovery = membership.recovery
         leave = wire.LeaveRequest(id=membership.identity)
         self.session = TrainingSession(
             membership=membership,
@@ -176,10 +231,10 @@ class PSClient:
             shards=self._shards,
             lead=self._shards[0],
             # A shard that cannot be reached for a lease is lost, and the job with it; one that is there and silent (it
-            # stands still, or a link swallows what is sent) gets three.
-            attach_timeout=self.timeout,
-            reconnect_timeout=min(self.timeout, membership.lease or self.timeout),
-            lost_timeout=min(self.timeout, 3 * membership.lease or self.timeout),
+            # stands still, or a link swallows what is sent) gets three. With checkpoints it may come back.
+            attach_timeout=patience,
+            reconnect_timeout=max(recovery, min(self.timeout, membership.lease or self.timeout)),
+            lost_timeout=max(recovery, min(self.timeout, 3 * membership.lease or self.timeout)),
             on_leave=lambda: None if membership.ended else self._shards[0].leave(leave, _LEAVE_SECONDS),
         )
         return self.session

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from grpc_ps.client.links import Links, Shard
-from grpc_ps.client.shared.errors import Corrupt, Ending, LostState, PeerLost, PeerUnreachable, PsError
+from grpc_ps.client.shared.errors import Corrupt, Ending, LostState, PeerLost, PeerUnreachable, PsError, RolledBack
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
 
@@ -33,6 +33,7 @@ class Connection:
         job: sent along until `worked` is called, for shards that do not know the job; None from whom does not open it.
         timeout: seconds.
         first_timeout: seconds for the first time instead: shards may still be starting.
+        recovers: whether a shard that has lost its state goes back to a checkpoint, and all others with it.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class Connection:
         job: job_pb2.JobSpec | None,
         timeout: float,
         first_timeout: float,
+        recovers: bool = False,
     ) -> None:
         self._shards = shards
         self._identity = identity
         self._job = job
         self._timeout = timeout
         self._first_timeout = max(timeout, first_timeout)
+        self._recovers = recovers
         self._links: Links | None = None
         self._boots: list[int] = []
         self._breaks = 0
@@ -122,5 +125,6 @@ class Connection:
     def _check_boots(self, boots: list[int]) -> None:
         for number, (old, new) in enumerate(zip(self._boots, boots, strict=False)):
             if old != new:
-                raise LostState(f"shard {number} ({self._shards[number].address}) restarted and lost its state")
+                cls = RolledBack if self._recovers else LostState
+                raise cls(f"shard {number} ({self._shards[number].address}) restarted and lost its state")
         self._boots = boots

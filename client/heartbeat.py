@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 BEATS_PER_LEASE = 4
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Lead(Protocol):
@@ -33,8 +36,8 @@ class Listener(Protocol):
     def beat(self, response: wire.HeartbeatResponse) -> None:
         """The lead has answered."""
 
-    def lost(self, error: PsError) -> None:
-        """The lease is gone, or the lead; no heartbeat follows."""
+    def lost(self, error: Exception) -> None:
+        """The lease is gone, or the lead, or something else went wrong; no heartbeat follows."""
 
 
 class Heartbeat:
@@ -83,6 +86,15 @@ class Heartbeat:
         return self._lead.heartbeat(request, timeout)
 
     def _run(self) -> None:
+        """Runs in the thread. What is not foreseen ends the worker: without heartbeats it would be a ghost."""
+        try:
+            self._beat()
+        except Exception as error:
+            if not self._stopped.is_set():  # A channel may be closed under a heartbeat that nobody waits for any more.
+                _LOGGER.exception("heartbeat_failed")
+                self._tell(partial(self._listener.lost, error))
+
+    def _beat(self) -> None:
         # The first one at once: it tells whether this worker is the one to evaluate.
         wait, done = 0.0, False
         while not self._stopped.wait(wait):

@@ -111,8 +111,11 @@ class _Wait:
     def _check(self, waiting_for: str) -> None:
         missing = self._reach.missing()
         overdue = [address for address, seconds in missing.items() if seconds >= self._timeout]
+        # Also before anything is overdue: whom TLS does not trust is not waited for.
+        hints = self._reach.hints()
         if overdue:
-            raise PeerUnreachable(f"cannot reach {', '.join(missing)} (waited {self._timeout:g} s)")
+            why = "".join(f"; {hint}" for hint in hints)
+            raise PeerUnreachable(f"cannot reach {', '.join(missing)} (waited {self._timeout:g} s){why}")
         if time.monotonic() - self._said >= SAY_EVERY:
             self._said = time.monotonic()
             self._on_wait(f"{', '.join(missing)} to answer" if missing else waiting_for)
@@ -131,5 +134,6 @@ def _membership(response: wire.JoinResponse, asked: job_pb2.JobSpec, placement: 
         lease=response.lease_ms / 1000,
         chunk_bytes=response.chunk_bytes,
         global_step=response.global_step,
+        recovery=response.recovery_ms / 1000,
         ended=end if ended else None,
     )

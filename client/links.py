@@ -62,10 +62,15 @@ class Links:
             raise self._failure or error from error
 
     def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> list[wire.Attached]:
-        """Attaches to all shards within `timeout` seconds; returns what each holds, in order."""
+        """Attaches to all shards within `timeout` seconds; returns what each holds, in order.
+
+        All are asked before any is waited for: one may take long, and a stream that begins with silence is refused.
+        """
         deadline = time.monotonic() + timeout
         with self._first_failure():
-            return [stream.attach(identity, job, max(deadline - time.monotonic(), 0.1)) for stream in self.streams]
+            for stream in self.streams:
+                stream.attach(identity, job)
+            return [stream.attached(max(deadline - time.monotonic(), 0.1)) for stream in self.streams]
 
     def send(self, pushes: Mapping[int, Iterator[bytes]], sequence: int) -> None:
         """Sends the parts of push `sequence` to the shards of those numbers.

@@ -18,5 +18,7 @@ class Membership:
     lease: float
     chunk_bytes: int
     global_step: int = 0
+    # Seconds for which a shard that is gone may come back with its part of a checkpoint; zero means that it cannot.
+    recovery: float = 0.0
     # The job had ended before the worker came.
     ended: Reply | None = None

@@ -81,10 +81,17 @@ class TrainingSession:
         self._images = parameters
         self._on_leave = on_leave
         job = membership.job if membership.opener else None
-        self._connection = Connection(shards, membership.identity, job, reconnect_timeout, first_timeout=attach_timeout)
+        self._connection = Connection(
+            shards,
+            membership.identity,
+            job,
+            reconnect_timeout,
+            first_timeout=attach_timeout,
+            recovers=membership.recovery > 0,
+        )
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
         self._lock = threading.Lock()
-        self._verdict: Reply | PsError | None = membership.ended
+        self._verdict: Reply | Exception | None = membership.ended
         self._sequence = 0
         self._push: Push | None = None
         self._released: Reply | None = None
@@ -255,15 +262,15 @@ class TrainingSession:
             )
             self._decide(ended, _GRACE)
 
-    def lost(self, error: PsError) -> None:
-        """Ends the session: the lead is gone, or does not know this worker any more."""
+    def lost(self, error: Exception) -> None:
+        """Ends the session: the lead is gone, or does not know this worker any more, or the heartbeat has failed."""
         self._decide(error, 0.0)
 
     def _heard(self, global_step: int) -> None:
         with self._lock:
             self.global_step = max(self.global_step, global_step)
 
-    def _decide(self, verdict: Reply | PsError, grace: float) -> None:
+    def _decide(self, verdict: Reply | Exception, grace: float) -> None:
         """Ends every wait, now or after the links have had `grace` seconds to end by themselves."""
         deadline = time.monotonic() + grace
         while self._connection.open and time.monotonic() < deadline:
@@ -272,7 +279,7 @@ class TrainingSession:
             self._verdict = self._verdict or verdict
         self._connection.close()
 
-    def _ended(self, verdict: Reply | PsError) -> Reply:
-        if isinstance(verdict, PsError):
+    def _ended(self, verdict: Reply | Exception) -> Reply:
+        if isinstance(verdict, Exception):
             raise verdict
         return verdict if self._push is None else self._answers.overtaken(verdict)

@@ -9,8 +9,11 @@ from typing import Any, TypeVar
 import grpc
 
 from grpc_ps.client.channel import close_channel, open_channel
+from grpc_ps.client.fault_interceptor import FaultInterceptor
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Corrupt, from_rpc_error
+from grpc_ps.client.shared.faults import Faults
+from grpc_ps.client.shared.security import Security
 from grpc_ps.client.stream import TrainingStream
 from grpc_ps.protos import control_pb2, control_pb2_grpc
 from grpc_ps.protos import parameter_server_pb2 as wire
@@ -26,14 +29,17 @@ CALL_SECONDS = 10.0
 class ShardClient:
     """One shard and the connection to it. Thread-safe, as gRPC's channels are."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, security: Security | None = None, faults: Faults | None = None) -> None:
+        security = security or Security()
         self.address = address
-        self.channel = open_channel(address)
-        self._workers: Any = wire_grpc.ParameterServerStub(self.channel)
-        self._control: Any = control_pb2_grpc.ControlStub(self.channel)
+        self._metadata = security.metadata(address)
+        self.channel = open_channel(address, security)
+        calls = grpc.intercept_channel(self.channel, FaultInterceptor(faults)) if faults else self.channel
+        self._workers: Any = wire_grpc.ParameterServerStub(calls)
+        self._control: Any = control_pb2_grpc.ControlStub(calls)
         # Messages with chunks travel as bytes: `shared.codec` copies them less often than protobuf would.
-        self._push_pull = self.channel.stream_stream(f"{_SERVICE}/PushPull", None, None)
-        self._pull = self.channel.unary_stream(f"{_SERVICE}/Pull", None, None)
+        self._push_pull = calls.stream_stream(f"{_SERVICE}/PushPull", None, None)
+        self._pull = calls.unary_stream(f"{_SERVICE}/Pull", None, None)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -44,7 +50,7 @@ class ShardClient:
 
     def _call(self, method: Any, request: object, response: type[Response], timeout: float = CALL_SECONDS) -> Response:
         with self._errors():
-            answer = method(request, timeout=timeout)
+            answer = method(request, timeout=timeout, metadata=self._metadata)
         assert isinstance(answer, response)
         return answer
 
@@ -73,6 +79,11 @@ class ShardClient:
         request = control_pb2.StopJobRequest()
         return self._call(self._control.StopJob, request, control_pb2.StopJobResponse, timeout).global_step
 
+    def checkpoint(self, wait: float) -> control_pb2.CheckpointResponse:
+        """Saves the job; the lead holds the call until that is done, up to `wait` seconds."""
+        request = control_pb2.CheckpointRequest(wait_ms=round(wait * 1000))
+        return self._call(self._control.Checkpoint, request, control_pb2.CheckpointResponse, wait + CALL_SECONDS)
+
     def set_job(self, request: control_pb2.SetRequest, timeout: float = CALL_SECONDS) -> control_pb2.SetResponse:
         """Changes settings of the running job."""
         return self._call(self._control.Set, request, control_pb2.SetResponse, timeout)
@@ -80,11 +91,17 @@ class ShardClient:
     def open_stream(self, on_end: Callable[[], None]) -> TrainingStream:
         """Opens a training stream. It has no deadline of its own: whoever waits on it has to close it."""
         # A shard that is on its way back is waited for; `attach` is told for how long.
-        return TrainingStream(lambda requests: self._push_pull(requests, wait_for_ready=True), self.address, on_end)
+        return TrainingStream(
+            lambda requests: self._push_pull(requests, wait_for_ready=True, metadata=self._metadata),
+            self.address,
+            on_end,
+        )
 
     def pull(self, snapshot: int, timeout: float) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
         """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once."""
-        call = self._pull(wire.PullRequest(snapshot=snapshot).SerializeToString(), timeout=timeout)
+        call = self._pull(
+            wire.PullRequest(snapshot=snapshot).SerializeToString(), timeout=timeout, metadata=self._metadata
+        )
         return self._pulled(call)
 
     def _pulled(self, call: Any) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:

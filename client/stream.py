@@ -26,8 +26,11 @@ class Stream(Protocol):
 
     address: str
 
-    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None) -> None:
         """Opens the stream."""
+
+    def attached(self, timeout: float) -> wire.Attached:
+        """Waits for the shard's word that it is open."""
 
     def send(self, message: bytes) -> None:
         """Sends one message."""
@@ -89,9 +92,12 @@ class TrainingStream:
         self._room.put(None)
         self._on_end()
 
-    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
-        """Sends `attach` and waits for the shard's word at most `timeout` seconds; then the stream is closed."""
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None) -> None:
+        """Sends `attach`; `attached` waits for what the shard says to it. Raises PsError if the stream has ended."""
         self.send(wire.PushPullRequest(attach=wire.Attach(id=identity, job=job)).SerializeToString())
+
+    def attached(self, timeout: float) -> wire.Attached:
+        """Waits for the shard's word to `attach` at most `timeout` seconds; then the stream is closed."""
         watchdog = threading.Timer(timeout, self._expire, (timeout,))
         watchdog.daemon = True
         watchdog.start()

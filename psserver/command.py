@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -11,12 +12,19 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.addresses import parse_addresses
-from grpc_ps.client.shared.flags import Command, Real, Whole, connect_timeout_option
+from grpc_ps.client.shared.checkpoint_flags import checkpoint_options, checkpoint_settings
+from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, served_calls
+from grpc_ps.client.shared.faults import SHARD_POINTS
+from grpc_ps.client.shared.flags import Command, Whole, connect_timeout_option
 from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
-from grpc_ps.client.shared.logs import setup_logging
+from grpc_ps.client.shared.limit_flags import limit_options
+from grpc_ps.client.shared.logs import event, setup_logging
+from grpc_ps.client.shared.security_flags import security_options, server_security_from_flags
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
+
+logger = logging.getLogger(__name__)
 
 
 @click.command(cls=Command)
@@ -26,34 +34,7 @@ from grpc_ps.psserver.server import ShardServer
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order. Or give --shards and --lead.")
 @click.option("--shards", type=Whole(1, 10000), help="How many shards the job has. Default: as --ps, or 1.")
 @click.option("--lead", metavar="HOST:PORT", help="Address of shard 0. Default: the first of --ps.")
-@click.option(
-    "--lease",
-    type=Real(above=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds of silence after which a worker is lost.",
-)
-@click.option(
-    "--link-timeout",
-    type=Real(above=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds without its link after which a shard is lost.",
-)
-@click.option(
-    "--start-timeout",
-    type=Real(above=0),
-    default=300.0,
-    show_default=True,
-    help="Sync: seconds to wait for the workers.",
-)
-@click.option(
-    "--rejoin-timeout",
-    type=Real(above=0),
-    default=60.0,
-    show_default=True,
-    help="Sync: seconds to wait for a lost worker's replacement.",
-)
+@limit_options()
 @connect_timeout_option("the lead")
 @click.option(
     "--kernel-threads", type=Whole(1, 1024), default=1, show_default=True, help="Threads of one update kernel."
@@ -65,7 +46,11 @@ from grpc_ps.psserver.server import ShardServer
     show_default=True,
     help="Largest chunk, a multiple of 64.",
 )
+@checkpoint_options()
+@click.option("--keep-alive", is_flag=True, help="Go on when the job is done, for workers that state a later end.")
 @job_options()
+@security_options(server=True)
+@fault_options(served_calls, SHARD_POINTS)
 def psserver(**flags: Any) -> int:
     """Holds one shard of a model's parameters and applies the updates that workers push.
 
@@ -99,6 +84,9 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
         raise click.UsageError(f"--chunk-bytes {flags['chunk_bytes']}: must be a multiple of 64")
     if shard == 0:
         check_job_flags(flags)
+    security, link_security = server_security_from_flags(flags)
+    link_security.metadata(lead)  # refuses a token that would be sent in the clear
+    checkpoints = checkpoint_settings(flags)
     return ShardConfig(
         shard=shard,
         shards=shards,
@@ -111,11 +99,27 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
             link=flags["link_timeout"],
             start=flags["start_timeout"],
             rejoin=flags["rejoin_timeout"],
+            pin=flags["snapshot_timeout"],
+            call=flags["call_timeout"],
+            recovery=checkpoints.recovery if checkpoints else Limits().recovery,
+            save=checkpoints.timeout if checkpoints else Limits().save,
         ),
         connect_seconds=flags["connect_timeout"],
+        grace_seconds=flags["grace"],
         threads=flags["kernel_threads"],
         chunk_bytes=flags["chunk_bytes"],
+        checkpoints=checkpoints,
+        keep_alive=flags["keep_alive"],
+        faults=fault_plan(flags),
+        security=security,
+        link_security=link_security,
     )
+
+
+def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tells of errors that nobody waits for, but not that a call was cancelled: gRPC's are when the shard ends."""
+    if not isinstance(context.get("exception"), asyncio.CancelledError):
+        loop.default_exception_handler(context)
 
 
 async def serve(config: ShardConfig) -> int:
@@ -129,10 +133,13 @@ async def serve(config: ShardConfig) -> int:
         if received:
             os._exit(128 + number)
         received.append(number)
+        event(logger, "signal", signal=signal.Signals(number).name, grace=config.grace_seconds)
         server.interrupt()
 
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_unheard)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+        loop.add_signal_handler(number, on_signal, number)
     await server.start()
     sys.stdout.write(f"READY shard={config.shard} address={server.address}\n")
     sys.stdout.flush()

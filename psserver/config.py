@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
+from grpc_ps.client.shared.faults import FaultPlan
 from grpc_ps.client.shared.image import ALIGNMENT
+from grpc_ps.client.shared.security import Security, ServerSecurity
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.settings import Settings
 
@@ -26,6 +29,11 @@ class ShardConfig:
         grace_seconds: how long the end may take once a signal or the job asked for it.
         threads: of one update kernel.
         chunk_bytes: the largest chunk.
+        checkpoints: where and when the job is saved; None for never.
+        keep_alive: the shards go on when a job has ended well, for a worker that states a later end.
+        faults: failures that are made on purpose.
+        security: what protects this shard's port.
+        link_security: what protects its link to the lead.
     """
 
     shard: int
@@ -39,6 +47,11 @@ class ShardConfig:
     grace_seconds: float = 5.0
     threads: int = 1
     chunk_bytes: int = MIB
+    checkpoints: CheckpointSettings | None = None
+    keep_alive: bool = False
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    security: ServerSecurity = field(default_factory=ServerSecurity)
+    link_security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < self.shards:

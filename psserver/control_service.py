@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.protos import control_pb2 as wire
+from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
@@ -13,6 +15,8 @@ from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.worker_service import lead_of
+
+MAX_WAIT_MS = 600_000
 
 
 class ControlService:
@@ -29,8 +33,8 @@ class ControlService:
         job = lead.job
         now = lead.now()
         return wire.StatusResponse(
-            run=self._replay.run,
-            generation=self._replay.generation,
+            run=self._replay.identity.run,
+            generation=self._replay.identity.generation,
             phase=f"PHASE_{job.phase}",
             global_step=job.step,
             job=lead.present_spec if job.opened else None,
@@ -45,6 +49,8 @@ class ControlService:
             position=job.log.position,
             exit_code=job.done.exit_code if job.done else 0,
             reason=job.done.reason if job.done else "",
+            checkpoint=_checkpoint(lead, now),
+            rollbacks=lead.rollbacks,
         )
 
     async def Set(self, request: wire.SetRequest, context: Any) -> wire.SetResponse:
@@ -78,11 +84,33 @@ class ControlService:
         lead.stop(Done(0, "stopped on request"))
         return wire.StopJobResponse(global_step=lead.job.step)
 
+    async def Checkpoint(self, request: wire.CheckpointRequest, context: Any) -> wire.CheckpointResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        if lead.commits is None:
+            raise CheckpointError("the shards have no folder for checkpoints: start them with --checkpoint-dir")
+        step, path = await lead.commits.save(min(request.wait_ms, MAX_WAIT_MS) / 1000)
+        return wire.CheckpointResponse(global_step=step, path=str(path))
+
 
 def _steered(job: Job) -> dict[str, Any]:
     """What `Set` changes beside the settings, under the names that both answers have for it."""
     training = job.training
     return {"learning_rate_factor": training.factor if training else 1.0, "paused": bool(training and training.paused)}
+
+
+def _checkpoint(lead: Coordinator, now: float) -> wire.CheckpointStatus | None:
+    saving = lead.job.saving
+    if lead.commits is None or saving is None:
+        return None
+    return wire.CheckpointStatus(
+        directory=str(lead.commits.keeper.directory),
+        global_step=saving.committed,
+        age_ms=int((now - saving.committed_at) * 1000) if saving.committed_at is not None else 0,
+        saving=saving.current is not None,
+        error=saving.error,
+        restored_step=lead.job.restored_step,
+    )
 
 
 def _evaluation(job: Job) -> wire.Evaluation | None:
@@ -109,5 +137,5 @@ def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
         evaluator=member.incarnation == job.evaluation.holder,
         mean_staleness=member.total_staleness / max(1, outcomes["APPLIED"]),
         max_staleness=member.max_staleness,
-        activity=job.training.activity(member) if job.training else "starting",
+        activity=activity(member, job.training),
     )

@@ -12,8 +12,10 @@ import grpc.aio
 from grpc_ps.client.shared.errors import Mismatch, UsageError
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.psserver.aio import EOF, first_message
+from grpc_ps.psserver.followers import FollowerLink
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.reports import check_acknowledges, check_hello, check_report
 from grpc_ps.psserver.worker_service import check_protocol, lead_of
 
 Context = grpc.aio.ServicerContext[wire.FollowRequest, wire.FollowResponse]
@@ -38,6 +40,7 @@ class CoordinationService:
         """Tells every follower that the job is over, within `seconds`; waits for one whose link is down, too."""
         self._shutdown = shutdown
         lead = lead_of(self._coordinator)
+        lead.following.wake()
         left = {shard.shard for shard in lead.job.shards} - self._told
         deadline = time.monotonic() + seconds
         while left and (remaining := deadline - time.monotonic()) > 0:
@@ -51,17 +54,22 @@ class CoordinationService:
     async def Follow(self, requests: Any, context: Context) -> None:
         """See `coordination.proto`."""
         lead = lead_of(self._coordinator)
-        request: Any = await first_message(context)
+        request: Any = await first_message(context, self._replay.patience)
         if request is EOF or not request.HasField("hello"):
             raise UsageError("the first message of a link is `hello`")
         hello = request.hello
         check_protocol(hello.protocol)
+        check_hello(hello)
         if hello.chunk_bytes != lead.chunk_bytes:
             sizes = f"shard {hello.shard} has {hello.chunk_bytes}, the lead {lead.chunk_bytes}"
             raise Mismatch(f"--chunk-bytes: {sizes}; it must be the same on all shards")
-        news = lead.connect(hello)
-        reader = asyncio.create_task(self._read(lead, hello, context))
-        writer = asyncio.create_task(self._write(lead, hello, news, context))
+        keeper = lead.commits.keeper if lead.commits is not None else None
+        if hello.checkpoint_mark != (keeper.mark if keeper is not None else ""):
+            has = f"has {keeper.directory}" if keeper is not None else "has none"
+            raise Mismatch(f"--checkpoint-dir: shard {hello.shard} has another folder than shard 0, which {has}")
+        link = lead.following.connect(hello)
+        reader = asyncio.create_task(self._read(lead, hello, link, context))
+        writer = asyncio.create_task(self._write(lead, hello, link, context))
         self._links.add(writer)
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -72,35 +80,47 @@ class CoordinationService:
             reader.cancel()
             writer.cancel()
             self._links.discard(writer)
-            lead.disconnect(hello.shard, hello.boot, news)
+            lead.following.disconnect(hello.shard, hello.boot, link)
 
-    async def _read(self, lead: Coordinator, hello: wire.Hello, context: Context) -> None:
+    async def _read(self, lead: Coordinator, hello: wire.Hello, link: FollowerLink, context: Context) -> None:
         while True:
             request: Any = await context.read()
-            if request is EOF:
+            # What was told to another generation means nothing to this one.
+            if request is EOF or link.cut:
                 return
+            check_report(request, hello.shard, lead.job)
             if request.HasField("whole"):
                 lead.whole(hello.shard, request.whole)
             if request.HasField("reduced"):
                 lead.reduced(hello.shard, request.reduced)
             if request.HasField("overflow"):
                 lead.overflow(request.overflow.parameter, request.overflow.global_step)
+            if request.HasField("saved"):
+                lead.saved(hello.shard, request.saved)
+            if request.leaving:
+                lead.leaving(hello.shard)
             if request.unpinned:
                 lead.unpin(hello.shard, request.unpinned)
             if request.acknowledged:
-                lead.acknowledge(hello.shard, request.acknowledged)
+                lead.following.acknowledge(hello.shard, request.acknowledged)
 
-    async def _write(self, lead: Coordinator, hello: wire.Hello, news: asyncio.Event, context: Context) -> None:
-        welcome = wire.Welcome(run=self._replay.run, generation=self._replay.generation, boot=self._boot)
+    async def _write(self, lead: Coordinator, hello: wire.Hello, link: FollowerLink, context: Context) -> None:
+        welcome = wire.Welcome(
+            run=self._replay.identity.run, generation=self._replay.identity.generation, boot=self._boot
+        )
         await context.write(wire.FollowResponse(welcome=welcome))
-        position = hello.position
+        position = link.position
         while True:
-            entries = await lead.entries(news, position, POLL)
+            entries = await lead.following.entries(link, position, POLL)
+            shutdown = self._shutdown
+            if shutdown is None and lead.job.released(hello.shard):
+                shutdown = wire.Shutdown()
             if entries:
                 position = entries[-1].position
+                check_acknowledges(lead.job, hello.shard, position)
                 await context.write(wire.FollowResponse(entries=entries))
-            elif self._shutdown is not None:
-                await context.write(wire.FollowResponse(shutdown=self._shutdown))
+            elif shutdown is not None:
+                await context.write(wire.FollowResponse(shutdown=shutdown))
                 self._told.add(hello.shard)
                 self._changed.set()
                 return

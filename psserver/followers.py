@@ -6,6 +6,21 @@ import asyncio
 from collections import defaultdict
 
 
+class FollowerLink:
+    """One link of a shard, within one generation.
+
+    Attributes:
+        news: set when there are new entries, or the link is cut.
+        cut: the generation is over: nothing that comes over this link counts any more.
+        position: of the last entry that the shard had when the link was made.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.news = asyncio.Event()
+        self.cut = False
+        self.position = position
+
+
 class FollowerLinks:
     """All links of all shards: a shard may have two for a moment, when the end of the old one is noticed late.
 
@@ -13,22 +28,32 @@ class FollowerLinks:
     """
 
     def __init__(self) -> None:
-        self._links: defaultdict[int, list[asyncio.Event]] = defaultdict(list)
+        self._links: defaultdict[int, list[FollowerLink]] = defaultdict(list)
 
-    def add(self, shard: int) -> asyncio.Event:
-        """Takes a link; the event that is returned stands for it and is set when there is news."""
-        news = asyncio.Event()
-        self._links[shard].append(news)
-        return news
+    def add(self, shard: int, position: int) -> FollowerLink:
+        """Takes a link."""
+        link = FollowerLink(position)
+        self._links[shard].append(link)
+        return link
 
-    def remove(self, shard: int, news: asyncio.Event) -> bool:
-        """Forgets a link; returns whether it was the shard's last one."""
+    def remove(self, shard: int, link: FollowerLink) -> bool:
+        """Forgets a link; returns whether it was the last one that the shard had in this generation."""
         links = self._links[shard]
-        links.remove(news)
+        if link not in links:
+            return False
+        links.remove(link)
         return not links
 
     def wake(self) -> None:
         """Tells every link that there is news."""
         for links in self._links.values():
-            for news in links:
-                news.set()
+            for link in links:
+                link.news.set()
+
+    def cut(self) -> None:
+        """Ends every link: another generation begins."""
+        links, self._links = self._links, defaultdict(list)
+        for several in links.values():
+            for link in several:
+                link.cut = True
+                link.news.set()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
-from grpc_ps.client.shared.channel_options import CLIENT_OPTIONS
-from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, from_rpc_error
+from grpc_ps.client.shared.errors import Fenced, JobFailed, PeerLost, PeerUnreachable, RolledBack, from_rpc_error
 from grpc_ps.client.shared.logs import event
+from grpc_ps.client.shared.security import Security
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
@@ -24,6 +26,8 @@ RETRY = 0.2
 SAY_EVERY = 5.0
 ACKNOWLEDGE_EVERY = 64
 
+Call: TypeAlias = grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]
+
 logger = logging.getLogger(__name__)
 
 
@@ -32,21 +36,34 @@ class Link:
 
     Args:
         lead: the lead's address.
+        security: what protects the link.
         hello: what this shard is; position and parts are filled in at each connection.
         connect_seconds: how long to wait for the lead at first.
         link_seconds: how long to try to find it again.
+        mark: what the folder of checkpoints has of the lead, as `Hello.checkpoint_mark`.
     """
 
     def __init__(
-        self, *, lead: str, hello: wire.Hello, replay: Replay, connect_seconds: float, link_seconds: float
+        self,
+        *,
+        lead: str,
+        security: Security,
+        hello: wire.Hello,
+        replay: Replay,
+        connect_seconds: float,
+        link_seconds: float,
+        mark: Callable[[], str] = lambda: "",
     ) -> None:
         self._lead = lead
+        self._security = security
         self._hello = hello
         self._replay = replay
         self._connect_seconds = connect_seconds
         self._link_seconds = link_seconds
         self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
         self._overflow: wire.FollowRequest | None = None
+        self._mark = mark
+        self._leaving = False
         self._connected = False
         self._lead_boot = 0
         self._acknowledged = 0
@@ -70,6 +87,20 @@ class Link:
         every snapshot's time ends."""
         self._reports.put_nowait(wire.FollowRequest(unpinned=snapshot))
 
+    @property
+    def connected(self) -> bool:
+        """Whether the lead has welcomed this shard, and the link has not broken since."""
+        return self._connected
+
+    def saved(self, report: wire.Saved) -> None:
+        """Tells the lead of a part of a checkpoint; after a broken link again, as long as there is no newer one."""
+        self._reports.put_nowait(wire.FollowRequest(saved=report))
+
+    def leaving(self) -> None:
+        """Tells the lead that this shard was told to end; `run` returns when it is not needed any more."""
+        self._leaving = True
+        self._reports.put_nowait(wire.FollowRequest(leaving=True))
+
     async def run(self) -> wire.Shutdown:
         """Follows the lead until it says that the job is over.
 
@@ -77,76 +108,111 @@ class Link:
             PeerUnreachable: the lead did not come (back) in time.
             PsError: it refuses this shard.
         """
-        async with grpc.aio.insecure_channel(self._lead, options=CLIENT_OPTIONS) as channel:
+        async with self._security.aio_channel(self._lead) as channel:
             stub = CoordinationStub(channel)
             self._last_up = said = time.monotonic()
             while True:
                 try:
                     return await self._follow(stub)
-                except (PeerUnreachable, PeerLost) as error:
+                except RolledBack as error:
+                    event(logger, "link_ended", logging.DEBUG, why=error)
+                except (PeerUnreachable, PeerLost, Fenced) as error:
                     now = time.monotonic()
                     if self._connected:
                         # However long the link was quiet, it is gone only from now on.
                         self._connected, self._last_up = False, now
                     patience = self._link_seconds if self._lead_boot else self._connect_seconds
                     if now - self._last_up > patience:
-                        raise PeerUnreachable(f"shard 0 ({self._lead}) has not answered for {patience:g} s") from error
+                        silent = f"shard 0 ({self._lead}) has not answered for {patience:g} s"
+                        raise PeerUnreachable(f"{silent} ({error})") from error
                     if now - said > SAY_EVERY:
                         said = now
-                        event(logger, "waiting", what=f"the lead at {self._lead}")
+                        event(logger, "waiting", what=f"the lead at {self._lead}", why=error)
                 await asyncio.sleep(RETRY)
 
     async def _follow(self, stub: CoordinationStub) -> wire.Shutdown:
-        call = stub.Follow()
+        call = stub.Follow(metadata=self._security.metadata(self._lead))
         try:
             await call.write(wire.FollowRequest(hello=self._fresh_hello()))
+            # Nothing is reported before the lead has said that this is still its generation.
+            await self._await_welcome(call)
+            self._report_anew()
             sender = asyncio.create_task(self._send_reports(call))
+            receiver = asyncio.create_task(self._receive(call))
             try:
-                return await self._receive(call)
+                await asyncio.wait((sender, receiver), return_when=asyncio.FIRST_COMPLETED)
+                if sender.done():
+                    sender.result()
+                return await receiver
             finally:
                 sender.cancel()
+                receiver.cancel()
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._lead) from error
         finally:
             call.cancel()
 
     def _fresh_hello(self) -> wire.Hello:
-        """Begins anew: what the lead may have missed is reported behind `hello`, each thing in a message of its own."""
+        hello = wire.Hello()
+        hello.CopyFrom(self._hello)
+        hello.generation = self._replay.identity.generation
+        hello.position = self._acknowledged = self._replay.delivered
+        hello.checkpoint_mark = self._mark()
+        return hello
+
+    def _report_anew(self) -> None:
+        """Reports what the lead may have missed, each thing in a message of its own."""
         self._reports = asyncio.Queue()
         for whole in self._replay.staging.all_whole():
             self.whole(whole)
         if self._replay.reduced is not None:
             self.reduced(self._replay.reduced)
+        if self._replay.saved is not None:
+            self.saved(self._replay.saved)
         if self._overflow is not None:
             self._reports.put_nowait(self._overflow)
-        hello = wire.Hello()
-        hello.CopyFrom(self._hello)
-        hello.position = self._acknowledged = self._replay.delivered
-        return hello
+        if self._leaving:
+            self.leaving()
 
-    async def _send_reports(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> None:
-        while True:
-            await call.write(await self._reports.get())
+    async def _send_reports(self, call: Call) -> None:
+        """Ends by itself when the call has: `_receive` says why."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await call.write(await self._reports.get())
 
-    async def _receive(self, call: grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]) -> wire.Shutdown:
+    async def _read(self, call: Call) -> wire.FollowResponse:
+        response: Any = await call.read()
+        if response is EOF:
+            await call.wait_for_connection()
+            raise PeerLost(f"lead {self._lead}: the link ended")
+        message: wire.FollowResponse = response
+        return message
+
+    async def _await_welcome(self, call: Call) -> None:
+        response = await self._read(call)
+        if not response.HasField("welcome"):
+            raise PeerLost(f"lead {self._lead}: the link began without `welcome`")
+        self._check_welcome(response.welcome)
+        self._connected = True
+
+    async def _receive(self, call: Call) -> wire.Shutdown:
         while True:
-            response: Any = await call.read()
-            if response is EOF:
-                await call.wait_for_connection()
-                raise PeerLost(f"lead {self._lead}: the link ended")
-            if response.HasField("welcome"):
-                self._connected = True
-                self._check_welcome(response.welcome)
+            response = await self._read(call)
             self._carry_out(response)
             if response.HasField("shutdown"):
-                shutdown: wire.Shutdown = response.shutdown
-                return shutdown
+                return response.shutdown
 
     def _check_welcome(self, welcome: wire.Welcome) -> None:
-        if self._lead_boot not in (0, welcome.boot):
+        replay = self._replay
+        if self._lead_boot not in (0, welcome.boot) and welcome.run != replay.identity.run:
             raise JobFailed(f"shard 0 ({self._lead}) lost its state and no checkpoint is configured")
         self._lead_boot = welcome.boot
-        self._replay.run, self._replay.generation = welcome.run, welcome.generation
+        if not replay.identity.generation:
+            replay.identity.run, replay.identity.generation = welcome.run, welcome.generation
+        elif welcome.generation != replay.identity.generation:
+            event(logger, "rolled_back", position=replay.position)
+            replay.begin(welcome.run, welcome.generation)
+            self._overflow = None
         event(logger, "following", lead=self._lead)
 
     def _check_job(self, job: job_pb2.JobSpec) -> None:
@@ -156,8 +222,10 @@ class Link:
 
     def _carry_out(self, response: wire.FollowResponse) -> None:
         for entry in response.entries:
-            if entry.HasField("open"):
+            if entry.HasField("open") and entry.open.HasField("push"):
                 self._check_job(entry.open.job)
+            elif entry.HasField("open"):
+                self._replay.expect(entry.open.job)
             self._replay.deliver(entry.position, entry_of(entry))
         position = self._replay.delivered
         if position - self._acknowledged >= ACKNOWLEDGE_EVERY:

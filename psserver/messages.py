@@ -16,12 +16,16 @@ from grpc_ps.protos import parameter_server_pb2 as worker_wire
 from grpc_ps.psserver.lead import log
 from grpc_ps.psserver.lead.joining import JoinRequest
 from grpc_ps.psserver.lead.parts import Push
+from grpc_ps.psserver.lead.saving import SavedPart
 from grpc_ps.psserver.lead.settings import Settings, Signature
 
 _OUTCOME = "OUTCOME_"
 
 MAX_JOB_BYTES = 1 << 36
 """Values of one job: what its blocks, counted one by one, do not stop the lead for longer than a heartbeat."""
+
+MAX_TEXT = 4000
+"""Characters of a name, a model's name, or a setting."""
 
 
 def answer_message(entry: log.Answer, *, generation: int, position: int, total_bytes: int) -> worker_wire.Answer:
@@ -75,8 +79,11 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
     """The entry as followers see it; `job` goes with `open`."""
     message = wire.Entry(position=position)
     match entry:
-        case log.Open(push):
-            message.open.CopyFrom(wire.Open(push=push_name(push), job=job))
+        case log.Open(push, checkpoint, step):
+            name = push_name(push) if push is not None else None
+            message.open.CopyFrom(wire.Open(push=name, job=job, checkpoint=checkpoint, global_step=step))
+        case log.Save(folder, step):
+            message.save.CopyFrom(wire.Save(folder=folder, global_step=step))
         case log.Admit(worker, incarnation):
             message.admit.CopyFrom(wire.Admit(worker=worker, incarnation=incarnation))
         case log.Dismiss():
@@ -119,7 +126,11 @@ def entry_of(message: wire.Entry) -> log.Entry:
     """The entry that a message carries; ValueError for one that this version does not know."""
     match message.WhichOneof("entry"):
         case "open":
-            return log.Open(_push_id(message.open.push))
+            begin = message.open
+            push = _push_id(begin.push) if begin.HasField("push") else None
+            return log.Open(push, begin.checkpoint, begin.global_step)
+        case "save":
+            return log.Save(message.save.folder, message.save.global_step)
         case "admit":
             return log.Admit(message.admit.worker, message.admit.incarnation)
         case "dismiss":
@@ -151,6 +162,13 @@ def push_of(header: worker_wire.PushHeader) -> Push:
     )
 
 
+def saved_part(message: wire.Saved) -> SavedPart:
+    """A shard's report of its part of a checkpoint, for the decisions."""
+    return SavedPart(
+        folder=message.folder, file=message.file, size=message.bytes, sha256=message.sha256, error=message.error
+    )
+
+
 def stated(settings: Message) -> Settings:
     """The settings that a message states."""
     return {field.name: value for field, value in settings.ListFields()}
@@ -170,8 +188,21 @@ def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
     return specs
 
 
+def _check_texts(message: worker_wire.JoinRequest) -> None:
+    """Refuses texts that everybody would be shown, and that are longer than anybody writes."""
+    texts = {"name": message.name, "model": message.job.model}
+    for settings in (message.stated, message.defaults):
+        texts |= {name: value for name, value in stated(settings).items() if isinstance(value, str)}
+    for name, text in texts.items():
+        if len(text) > MAX_TEXT:
+            raise UsageError(f"{name}: a text has at most {MAX_TEXT} characters, not {len(text)}")
+
+
 def join_request(message: worker_wire.JoinRequest) -> JoinRequest:
-    """A join, for the decisions."""
+    """A join, for the decisions; UsageError for one that cannot be meant."""
+    if not message.nonce:
+        raise UsageError("a join without a nonce could be anybody's")
+    _check_texts(message)
     parameters = {
         spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs_of(message.job)
     }

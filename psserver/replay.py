@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from grpc_ps.client.shared.errors import PeerLost, RolledBack, WrongRun, error_classes
+from grpc_ps.client.shared.errors import CheckpointError, RolledBack, error_classes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
-from grpc_ps.protos.coordination_pb2 import Reduced
+from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.psserver.admission import Admission
-from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Reduce, Stop, Weighted
+from grpc_ps.psserver.backlog import Backlog
+from grpc_ps.psserver.checkpoint import CheckpointFiles
+from grpc_ps.psserver.identity import JobIdentity
+from grpc_ps.psserver.lead.log import (
+    Admit,
+    Answer,
+    Apply,
+    Dismiss,
+    Entry,
+    Open,
+    Pin,
+    PushId,
+    Reduce,
+    Save,
+    Stop,
+    Weighted,
+)
 from grpc_ps.psserver.messages import answer_message
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
@@ -38,26 +52,32 @@ logger = logging.getLogger(__name__)
 class Replay:
     """The shard's state, as entry after entry of the log makes it; only the staging is filled by streams.
 
-    Not guarded: used by the event loop alone. Large updates run in `kernels` (one thread); entries behind them wait.
+    Not guarded: used by the event loop alone. Large updates run in `kernels`; entries behind them wait (`Backlog`).
 
     Attributes:
-        delivered: position of the last entry taken; `position` of the last one carried out.
+        identity: the job that it is of.
         opened: whether the job is open.
         reduced: the mean that is made and not applied yet.
+        saved: the newest part of a checkpoint, or why it could not be written.
         admission: the lives of workers that are welcome.
         pins: the snapshots that readers may have.
 
     Args:
         shard, shard_count: which shard this is.
         chunk_bytes: the largest chunk.
-        kernels: where large updates run.
+        patience: seconds that whoever calls this shard waits for the log, and is waited for.
+        kernels: where large updates run, one thread.
+        savers: where checkpoints are written, one thread.
+        files: the checkpoints; None without a folder for them.
         store_class: what `load_store` returned there, as the first work.
         on_overflow: told the parameter and step of an update whose result is not finite.
-        on_reduced: told of each mean that `reduce` asked for. Both are called after the entry, never within `deliver`:
+        on_reduced: told of each mean that `reduce` asked for.
+        on_saved: told of each part of a checkpoint. All three are called after the entry, never within `deliver`:
             they lead to further entries.
         on_read: told the name of each snapshot that a reader has had.
         on_failure: told of each error in carrying out an entry, wherever it arises: this shard is useless then, and
             carries out no more than what tells workers that the job is over.
+        at: called at the points where `--fault` may kill the process.
     """
 
     def __init__(
@@ -66,19 +86,21 @@ class Replay:
         shard: int,
         shard_count: int,
         chunk_bytes: int,
+        patience: float = 10.0,
         kernels: Executor,
+        savers: Executor,
+        files: CheckpointFiles | None,
         store_class: Future[type[Store]],
         on_overflow: Callable[[str, int], None],
         on_reduced: Callable[[Reduced], None],
+        on_saved: Callable[[Saved], None],
         on_read: Callable[[int], None],
         on_failure: Callable[[BaseException], None],
+        at: Callable[[str], None] = lambda point: None,
     ) -> None:
         self.shard = shard
         self.shard_count = shard_count
-        self.run = 0
-        self.generation = 0
-        self.delivered = 0
-        self.position = 0
+        self.identity = JobIdentity()
         self.opened = False
         self.plan: Plan | None = None
         self.staging = Staging(chunk_bytes)
@@ -86,17 +108,22 @@ class Replay:
         self.admission = Admission()
         self.pins = ReaderPins(on_read)
         self.reduced: Reduced | None = None
+        self.saved: Saved | None = None
         self._mean: Weighted = ()
-        self._kernels = kernels
+        self._non_finite = ""
+        self._chunk_bytes = chunk_bytes
+        self.patience = patience
+        self._store_class = store_class
+        self._savers = savers
+        self._files = files
         self._updates = Updates(store_class, chunk_bytes)
         self._snapshot: Snapshot | None = None
         self._on_overflow = on_overflow
         self._on_reduced = on_reduced
-        self._on_failure = on_failure
-        self._backlog: deque[tuple[int, Entry]] = deque()
-        self._busy = False
-        self._failed = False
-        self._changed = asyncio.Event()
+        self._on_saved = on_saved
+        self._on_read = on_read
+        self.at = at
+        self._backlog = Backlog(lambda entry: self._carry_out(entry), kernels, on_failure)
 
     def expect(self, job: job_pb2.JobSpec) -> None:
         """Names the job that the next `open` opens."""
@@ -104,30 +131,38 @@ class Replay:
 
     def deliver(self, position: int, entry: Entry) -> None:
         """Carries out the next entry, now or when those before it are. Never raises: see `on_failure`."""
-        self.delivered = position
-        self._backlog.append((position, entry))
-        self._work()
+        self._backlog.deliver(position, entry)
 
-    def _work(self) -> None:
-        while self._backlog and not self._busy:
-            self.position, entry = self._backlog.popleft()
-            if not self._failed or _ends(entry):
-                self._guarded(self._carry_out, entry)
-        self._changed.set()
-        self._changed = asyncio.Event()
+    @property
+    def delivered(self) -> int:
+        """Position of the last entry taken."""
+        return self._backlog.delivered
 
-    def _guarded(self, work: Callable[..., None], *what: Any) -> None:
-        """Does a piece of carrying out an entry. An error of any kind is told: what follows would be built on it."""
-        try:
-            work(*what)
-        except Exception as error:
-            self._failed = True
-            self._on_failure(error)
+    @property
+    def position(self) -> int:
+        """Position of the last entry carried out."""
+        return self._backlog.position
+
+    def begin(self, run: int, generation: int) -> None:
+        """Follows the log of another generation, from its first entry on: all that was before is dropped."""
+        self.identity.run, self.identity.generation = run, generation
+        self.sessions.close_all(RolledBack("the job goes back to a checkpoint: join again"))
+        self.opened = False
+        self.plan = None
+        self.staging = Staging(self._chunk_bytes)
+        self.admission = Admission()
+        self.pins = ReaderPins(self._on_read)
+        self.reduced = self.saved = None
+        self._mean = ()
+        self._updates = Updates(self._store_class, self._chunk_bytes)
+        self._snapshot = None
+        self._non_finite = ""
+        self._backlog.clear()
 
     def _carry_out(self, entry: Entry) -> None:
         match entry:
-            case Open(push):
-                self._open(push)
+            case Open():
+                self._open(entry)
             case Admit(worker, incarnation):
                 self.admission.admit(worker, incarnation)
             case Dismiss():
@@ -140,22 +175,51 @@ class Replay:
                 self._answer(entry)
             case Pin(snapshot, _, keep_ms):
                 self._pin(snapshot, keep_ms / 1000)
+            case Save():
+                self._save(entry)
             case Stop():
                 event(
                     logger, "stopped", global_step=entry.step, exit_code=entry.done.exit_code, reason=entry.done.reason
                 )
 
-    def _open(self, push: PushId) -> None:
-        image = self._image(push)
-        plan = self._opened_plan
+    def _open(self, entry: Open) -> None:
+        plan, push = self._opened_plan, entry.push
         self.opened = True
-        self._in_kernels(lambda: self._updates.open(plan, image), lambda snapshot: self._opened(push, snapshot))
+        if push is not None:
+            image = self._image(push)
+            self._backlog.in_kernels(lambda: self._updates.open(plan, image), lambda first: self._opened(entry, first))
+            return
+        if self._files is None:
+            raise CheckpointError("the job goes on from a checkpoint, and this shard has no --checkpoint-dir")
+        files = self._files
+        self._backlog.in_kernels(
+            lambda: self._updates.restore(plan, files, entry.checkpoint, entry.step),
+            lambda first: self._opened(entry, first),
+        )
 
-    def _opened(self, push: PushId, snapshot: Snapshot) -> None:
-        self.staging.forget(_key(push))
+    def _opened(self, entry: Open, snapshot: Snapshot) -> None:
+        if entry.push is not None:
+            self.staging.forget(_key(entry.push))
         self._snapshot = snapshot
         layout = self._opened_plan.values
-        event(logger, "open", blocks=len(layout.blocks), bytes=layout.total_bytes)
+        origin = entry.checkpoint or "initial values"
+        event(logger, "open", blocks=len(layout.blocks), bytes=layout.total_bytes, state=origin, global_step=entry.step)
+
+    def _save(self, entry: Save) -> None:
+        """Has this position written beside what follows."""
+        files = self._files
+        if files is None:
+            self._report_saved(Saved(folder=entry.folder, error="this shard has no --checkpoint-dir"))
+        elif self._non_finite:
+            self._report_saved(Saved(folder=entry.folder, non_finite=self._non_finite, error="a number is not finite"))
+        else:
+            self._backlog.beside(
+                self._savers, partial(files.write, entry.folder, entry.step, self._updates.state()), self._report_saved
+            )
+
+    def _report_saved(self, report: Saved) -> None:
+        self.saved = report
+        self._backlog.later(self._on_saved, report)
 
     def _reduce(self, pushes: Weighted) -> None:
         images = [self._image(push) for push, _ in pushes]
@@ -163,7 +227,7 @@ class Replay:
 
         def reduced(sums: list[float]) -> None:
             self.reduced = Reduced(position=position, squares=sums)
-            self._later(self._on_reduced, self.reduced)
+            self._backlog.later(self._on_reduced, self.reduced)
 
         self._update(len(images), lambda: self._updates.reduce(images, pushes), reduced)
 
@@ -182,23 +246,21 @@ class Replay:
         )
 
     def _applied(self, entry: Apply, snapshot: Snapshot, non_finite: str) -> None:
+        self.at("applied")
         for push, _ in entry.pushes:
             self.staging.forget(_key(push))
+        self._non_finite = non_finite
         if non_finite:
-            self._later(self._on_overflow, non_finite, entry.step)
+            self._backlog.later(self._on_overflow, non_finite, entry.step)
         else:
             self._snapshot = snapshot
-
-    def _later(self, report: Callable[..., None], *what: Any) -> None:
-        """Reports after the entries at hand: what the lead makes of it comes behind them."""
-        asyncio.get_running_loop().call_soon(self._guarded, report, *what)
 
     def _update(self, images: int, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Runs work on that many images, here or in the thread."""
         if self._opened_plan.gradients.total_bytes * images <= INLINE_BYTES:
             then(work())
         else:
-            self._in_kernels(work, then)
+            self._backlog.in_kernels(work, then)
 
     def _answer(self, entry: Answer) -> None:
         if entry.result is not None:
@@ -208,7 +270,7 @@ class Replay:
             return
         snapshot = self._snapshot.share() if entry.release is not None and self._snapshot else None
         size = snapshot.total_bytes if snapshot else 0
-        answer = answer_message(entry, generation=self.generation, position=self.position, total_bytes=size)
+        answer = answer_message(entry, generation=self.identity.generation, position=self.position, total_bytes=size)
         session.send(Outgoing(answer, snapshot))
 
     def _dismiss(self, entry: Dismiss) -> None:
@@ -222,18 +284,6 @@ class Replay:
         if self._snapshot is not None:
             self.pins.add(name, self._snapshot, keep)
 
-    def _in_kernels(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        future = asyncio.get_running_loop().run_in_executor(self._kernels, work)
-        self._busy = True
-        future.add_done_callback(partial(self._resume, then))
-
-    def _resume(self, then: Callable[[T], None], future: asyncio.Future[T]) -> None:
-        self._busy = False
-        if future.cancelled():
-            return
-        self._guarded(lambda: then(future.result()))
-        self._work()
-
     @property
     def _opened_plan(self) -> Plan:
         if self.plan is None:
@@ -246,42 +296,10 @@ class Replay:
             raise LookupError(f"push {push} is named by the log and not here")
         return part.image
 
-    def check(self, identity: job_pb2.Identity) -> None:
-        """Refuses what belongs to another job or generation.
-
-        Raises:
-            WrongRun, RolledBack
-        """
-        self.check_run(identity)
-        if identity.generation != self.generation:
-            raise RolledBack("the lead is in another generation: join again")
-
-    def check_run(self, identity: job_pb2.Identity) -> None:
-        """Refuses at once what can never be admitted: it is of another job. A follower knows its job from the link.
-
-        Raises:
-            WrongRun
-        """
-        if self.run and identity.run != self.run:
-            raise WrongRun("that job is gone and another one runs here: start the worker anew")
-
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Waits until entries have made `condition` true; PeerLost after `seconds`."""
-
-        async def met() -> None:
-            while not condition():
-                await self._changed.wait()
-
-        try:
-            await asyncio.wait_for(met(), seconds)
-        except asyncio.TimeoutError:
-            raise PeerLost(f"{what} did not happen within {seconds:g} s") from None
+        await self._backlog.until(condition, seconds, what)
 
 
 def _key(push: PushId) -> Key:
     return push.worker, push.incarnation, push.sequence
-
-
-def _ends(entry: Entry) -> bool:
-    """Whether an entry only tells somebody of an end: of the job, or of a worker's part in it."""
-    return isinstance(entry, Dismiss | Stop) or (isinstance(entry, Answer) and entry.done is not None)

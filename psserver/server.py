@@ -6,33 +6,42 @@ import asyncio
 import logging
 import secrets
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION, SERVER_OPTIONS, Options
-from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+from grpc_ps.client.shared.checkpoint_lock import read_mark
+from grpc_ps.client.shared.errors import JobFailed, PsError
+from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import control_pb2, coordination_pb2, parameter_server_pb2
-from grpc_ps.protos.control_pb2_grpc import add_ControlServicer_to_server
-from grpc_ps.protos.coordination_pb2_grpc import add_CoordinationServicer_to_server
+from grpc_ps.psserver.access import AccessInterceptor
+from grpc_ps.psserver.binding import bind
+from grpc_ps.psserver.checkpoint import CheckpointFiles
 from grpc_ps.psserver.config import MIB, ShardConfig
 from grpc_ps.psserver.control_service import ControlService
 from grpc_ps.psserver.coordination_service import CoordinationService
+from grpc_ps.psserver.fault_interceptor import FaultInterceptor
 from grpc_ps.psserver.interceptors import ErrorInterceptor
-from grpc_ps.psserver.lead.coordinator import Coordinator, error_of
-from grpc_ps.psserver.lead.job import Job
+from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.log import Done
-from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.leading import make_lead
 from grpc_ps.psserver.link import Link
+from grpc_ps.psserver.peer_limits import Allowances, LimitInterceptor
+from grpc_ps.psserver.raw_services import add_service
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.updates import load_store
 from grpc_ps.psserver.upstream import Local, Upstream
 from grpc_ps.psserver.worker_service import WorkerService
 
+SAVING_SHARE = 0.8
+"""Of the grace time, for a checkpoint and the workers to leave; what is left is for those who were not told."""
 STOP_GRACE = 0.5
 """Seconds for streams to end by themselves when the server stops."""
 
@@ -56,36 +65,40 @@ class ShardServer:
         self._loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._kernels = ThreadPoolExecutor(1, thread_name_prefix="kernels")
+        self._savers = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._store_class: Future[type[Any]] = Future()
+        self._faults = Faults(config.faults, f"ps {config.shard}")
         self._replay = Replay(
             shard=config.shard,
             shard_count=config.shards,
             chunk_bytes=config.chunk_bytes,
+            patience=config.limits.call,
             kernels=self._kernels,
+            savers=self._savers,
+            files=self._files(),
             store_class=self._store_class,
             on_overflow=lambda parameter, step: self._upstream.overflow(parameter, step),
             on_reduced=lambda report: self._upstream.reduced(report),
+            on_saved=lambda report: self._upstream.saved(report),
             on_read=lambda snapshot: self._upstream.unpinned(snapshot),
             on_failure=self._fail,
+            at=self._faults.at,
         )
-        self._coordinator = self._lead() if config.shard == 0 else None
-        self._coordination = CoordinationService(self._coordinator, self._replay, self._boot)
+        self._coordinator: Coordinator | None = None
+        self._coordination: CoordinationService
         self._link: Link | None = None
         self._upstream: Upstream
-        self._server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=server_options(config.chunk_bytes))
+        # Innermost, so that a refusal that it repeats or loses is still an error of ours.
+        faults = (FaultInterceptor(self._faults),) if self._faults else ()
+        guards = (AccessInterceptor(config.security.tokens), LimitInterceptor(Allowances()))
+        interceptors = (ErrorInterceptor(config.limits.call), *guards, *faults)
+        self._server = grpc.aio.server(interceptors=interceptors, options=server_options(config.chunk_bytes))
 
-    def _lead(self) -> Coordinator:
-        self._replay.run, self._replay.generation = secrets.randbits(63) | 1, secrets.randbits(63) | 1
-        try:
-            job = Job(
-                run=self._replay.run,
-                shard_count=self.config.shards,
-                presets=self.config.presets,
-                limits=self.config.limits,
-            )
-        except Refusal as refusal:
-            raise UsageError(error_of(refusal)) from refusal
-        return Coordinator(job, self._replay, self.config.chunk_bytes, self._fail)
+    def _files(self) -> CheckpointFiles | None:
+        config = self.config
+        if config.checkpoints is None:
+            return None
+        return CheckpointFiles(config.checkpoints.directory, config.shard, config.shards, self._faults.at)
 
     def _loaded(self, loading: Future[type[Any]]) -> None:
         if (error := loading.exception()) is not None:
@@ -102,28 +115,29 @@ class ShardServer:
 
         Raises:
             UsageError: the port cannot be had.
+            CheckpointError: the folder of checkpoints cannot be used.
         """
         self._bind()
         # TensorFlow is imported while workers start, which import it too.
         self._kernels.submit(load_store, self.config.threads).add_done_callback(self._loaded)
-        if self._coordinator is not None:
+        if self.config.shard == 0:
+            self._coordinator = await make_lead(self.config, self._replay, self._faults.at, self._fail)
             self._upstream = Local(self._coordinator)
         else:
             self._upstream = self._link = self._follow()
+        self._coordination = CoordinationService(self._coordinator, self._replay, self._boot)
         self._add_services()
         await self._server.start()
+        if self._coordinator is not None:
+            self._coordinator.begin()
         event(logger, "serving", shard=self.config.shard, shards=self.config.shards, address=self.address)
 
     def _bind(self) -> None:
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        try:
-            port = self._server.add_insecure_port(f"{host}:{self.config.port}")
-        except RuntimeError as error:
-            where = f"port {self.config.port} on {self.config.host}"
-            raise UsageError(f"{where} cannot be had: it is in use, or this process may not have it") from error
-        self.address = f"{host}:{port}"
+        add = partial(self.config.security.add_port, self._server)
+        self.address = bind(self.config.host, self.config.port, add)
 
     def _follow(self) -> Link:
+        checkpoints = self.config.checkpoints
         hello = coordination_pb2.Hello(
             protocol=PROTOCOL_VERSION,
             shard=self.config.shard,
@@ -134,18 +148,21 @@ class ShardServer:
         )
         return Link(
             lead=self.config.lead,
+            security=self.config.link_security,
             hello=hello,
             replay=self._replay,
             connect_seconds=self.config.connect_seconds,
-            link_seconds=self.config.limits.link,
+            link_seconds=self.config.limits.recovery if checkpoints else self.config.limits.link,
+            mark=(lambda: read_mark(checkpoints.directory) or "none") if checkpoints else lambda: "",
         )
 
     def _add_services(self) -> None:
         server = self._server
         workers = WorkerService(self._replay, self._upstream, self._boot, self._coordinator)
-        add_raw_parameter_server(workers, server)
-        add_CoordinationServicer_to_server(self._coordination, server)
-        add_ControlServicer_to_server(ControlService(self._coordinator, self._replay, self.address), server)
+        control = ControlService(self._coordinator, self._replay, self.address)
+        add_service(server, _service(parameter_server_pb2, "ParameterServer"), workers, raw=("PushPull", "Pull"))
+        add_service(server, _service(coordination_pb2, "Coordination"), self._coordination)
+        add_service(server, _service(control_pb2, "Control"), control)
         health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack aio
         health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
         names = [
@@ -174,7 +191,7 @@ class ShardServer:
             if self._failure.done():
                 await self._fall(work)
             if not work.done():
-                await self._end_early(work, "was told to end by a signal")
+                await self._end_early(work, "was told to end by a signal", save=True)
             elif (shutdown := work.result()).exit_code:
                 raise JobFailed(shutdown.reason, exit_code=shutdown.exit_code)
         finally:
@@ -187,8 +204,9 @@ class ShardServer:
         error = self._failure.exception()
         why = str(error) if isinstance(error, PsError) else f"{type(error).__name__}: {error}"
         logger.error("failed", exc_info=error)
-        await self._end_early(work, f"failed: {why}")
-        raise JobFailed(f"shard {self.config.shard} ({self.address}) failed: {why}") from error
+        await self._end_early(work, f"failed: {why}", save=False)
+        code = error.exit_code if isinstance(error, PsError) else 4
+        raise JobFailed(f"shard {self.config.shard} ({self.address}) failed: {why}", exit_code=code) from error
 
     async def _run_lead(self, coordinator: Coordinator) -> coordination_pb2.Shutdown:
         await coordinator.run()
@@ -202,15 +220,27 @@ class ShardServer:
             raise LookupError("a follower without a link")
         return await self._link.run()
 
-    async def _end_early(self, work: asyncio.Task[coordination_pb2.Shutdown], why: str) -> None:
+    async def _end_early(self, work: asyncio.Task[coordination_pb2.Shutdown], why: str, *, save: bool) -> None:
+        """Ends the job, or this shard's part in it, within the grace time."""
+        grace = self.config.grace_seconds
         if self._coordinator is not None:
-            self._coordinator.stop(Done(4, f"shard 0 ({self.address}) {why}"))
-            await asyncio.wait((work,), timeout=self.config.grace_seconds)
+            done = Done(4, f"shard 0 ({self.address}) {why}")
+            self._coordinator.stop(done, save=save)
+            await asyncio.wait((work,), timeout=grace * SAVING_SHARE)
+            if not work.done():
+                self._coordinator.stop(done, save=False)
+                await asyncio.wait((work,), timeout=grace * (1 - SAVING_SHARE))
+        elif self._link is not None and self._link.connected:
+            self._link.leaving()
+            await asyncio.wait((work,), timeout=grace)
 
     async def close(self) -> None:
         """Closes the port and every stream."""
         await self._server.stop(grace=STOP_GRACE)
         self._kernels.shutdown(wait=False, cancel_futures=True)
+        self._savers.shutdown(wait=False, cancel_futures=True)
+        if self._coordinator is not None and self._coordinator.commits is not None:
+            self._coordinator.commits.keeper.close()
         event(logger, "ended", shard=self.config.shard)
 
 
@@ -219,19 +249,6 @@ def server_options(chunk_bytes: int) -> Options:
     return (*SERVER_OPTIONS, ("grpc.max_receive_message_length", max(chunk_bytes, MIB) + 64 * 1024))
 
 
-def add_raw_parameter_server(service: WorkerService, server: grpc.aio.Server) -> None:
-    """Registers the service; the messages of `PushPull` and `Pull` stay bytes, for protobuf would copy their chunks."""
-    wire = parameter_server_pb2
-
-    def unary(name: str) -> grpc.RpcMethodHandler[Any, Any]:
-        return grpc.unary_unary_rpc_method_handler(
-            getattr(service, name),
-            request_deserializer=getattr(wire, f"{name}Request").FromString,
-            response_serializer=getattr(wire, f"{name}Response").SerializeToString,
-        )
-
-    handlers = {name: unary(name) for name in ("Join", "Heartbeat", "Leave", "Report")}
-    handlers["PushPull"] = grpc.stream_stream_rpc_method_handler(service.PushPull)
-    handlers["Pull"] = grpc.unary_stream_rpc_method_handler(service.Pull)
-    name = wire.DESCRIPTOR.services_by_name["ParameterServer"].full_name
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+def _service(module: Any, name: str) -> ServiceDescriptor:
+    descriptor: ServiceDescriptor = module.DESCRIPTOR.services_by_name[name]
+    return descriptor

@@ -99,3 +99,9 @@ class Sessions:
         """The stream of that life, if it is attached."""
         session = self._sessions.get(worker)
         return session if session is not None and session.incarnation == incarnation else None
+
+    def close_all(self, error: PsError) -> None:
+        """Ends every stream: none is attached any more."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.close(error)

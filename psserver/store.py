@@ -14,6 +14,7 @@ import tensorflow as tf
 from grpc_ps.client.shared.blocks import Block
 from grpc_ps.client.shared.image import ALIGNMENT
 from grpc_ps.protos import job_pb2
+from grpc_ps.psserver.checkpoint import BlockState, BlockValues
 from grpc_ps.psserver.optimizers import Rule, rule_for
 
 Array = npt.NDArray[Any]
@@ -64,15 +65,23 @@ class Store:
 
     Args:
         blocks: the shard's blocks, in order of the image of values.
-        values: their first values, one flat array each; copied.
+        values: their first values, and slots where there are any; copied. Other slots begin as the optimizer says.
         settings: the job's; they name the optimizer.
+        updates: how many there have been.
     """
 
-    def __init__(self, blocks: Sequence[Block], values: Sequence[Array], settings: job_pb2.Settings) -> None:
+    def __init__(
+        self, blocks: Sequence[Block], values: Sequence[BlockValues], settings: job_pb2.Settings, updates: int = 0
+    ) -> None:
         self._rule: Rule = rule_for(settings)
-        self._held = [_hold(block, value, self._rule) for block, value in zip(blocks, values, strict=True)]
+        self._held = [_hold(block, first, self._rule) for block, first in zip(blocks, values, strict=True)]
         self._updated = [held for held in self._held if held.block.floating]
-        self.updates = 0
+        self.updates = updates
+
+    @staticmethod
+    def slots_of(settings: job_pb2.Settings) -> tuple[str, ...]:
+        """Names of the slots that the job's optimizer keeps beside a block."""
+        return tuple(rule_for(settings).slots)
 
     def operands(self, gradients: Sequence[Array]) -> list[Any]:
         """Returns tensors over the memory of gradients, for `apply`; they follow what is written there later.
@@ -97,6 +106,17 @@ class Store:
         """Returns every block's bytes as they are now; later updates do not change them. Nothing is copied."""
         return [_bytes_of(held.variable) for held in self._held]
 
+    def state(self) -> list[BlockState]:
+        """Returns every block's bytes and those of its slots, as `read` does."""
+        return [
+            BlockState(
+                held.block,
+                _bytes_of(held.variable),
+                {name: _bytes_of(slot) for name, slot in held.slots.items()},
+            )
+            for held in self._held
+        ]
+
 
 def _bytes_of(variable: Any) -> memoryview:
     tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
@@ -106,12 +126,19 @@ def _bytes_of(variable: Any) -> memoryview:
     return memoryview(tensor).cast("B")
 
 
-def _hold(block: Block, value: Array, rule: Rule) -> _Held:
-    variable = tf.Variable(tf.convert_to_tensor(value), trainable=False)
+def _hold(block: Block, first: BlockValues, rule: Rule) -> _Held:
+    variable = _variable(first.value)
     slots = {}
     if block.trainable and block.floating:
-        slots = {name: _slot(block, first, variable.dtype) for name, first in rule.slots.items()}
+        slots = {
+            name: _variable(first.slots[name]) if name in first.slots else _slot(block, fill, variable.dtype)
+            for name, fill in rule.slots.items()
+        }
     return _Held(block, variable, slots)
+
+
+def _variable(value: Array) -> Any:
+    return tf.Variable(tf.convert_to_tensor(value), trainable=False)
 
 
 def _slot(block: Block, first: float, dtype: Any) -> Any:

@@ -14,15 +14,13 @@ from grpc_ps.protos.parameter_server_pb2 import Ask, Attached, PushHeader, PushP
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.part import Part
+from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.sessions import Outgoing, Session
 from grpc_ps.psserver.upstream import Upstream
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
-
-ADMISSION_SECONDS = 10.0
-"""For `attach` to come, and for the log to admit its sender."""
 
 
 class TrainingStream:
@@ -47,13 +45,17 @@ class TrainingStream:
         self._part: Part | None = None
         self._skipping = False
 
-    async def run(self) -> None:
+    async def run(self, unattached: Unattached) -> None:
         """Serves the stream to its end.
+
+        Args:
+            unattached: limits how many streams there are that have not attached yet.
 
         Raises:
             PsError: what the stream is refused for; nothing of an unfinished push stays.
         """
-        await self._attach()
+        with unattached.one():
+            await self._attach()
         session, replay = self._session, self._replay
         # Before the worker is told: it may ask the lead at once, and the answer must find this stream.
         replay.sessions.attach(session)
@@ -75,7 +77,7 @@ class TrainingStream:
             replay.staging.detach(session.worker, session.incarnation, session)
 
     async def _attach(self) -> None:
-        data: Any = await first_message(self._context)
+        data: Any = await first_message(self._context, self._replay.patience)
         if data is EOF:
             raise InvalidPush("the stream ended before `attach`")
         request, chunk = _parse(data)
@@ -84,9 +86,9 @@ class TrainingStream:
         _check_alone("attach", request, chunk)
         attach, replay = request.attach, self._replay
         worker, incarnation = attach.id.worker, attach.id.incarnation
-        replay.check_run(attach.id)
+        replay.identity.check_run(attach.id)
         await self._welcome(worker, incarnation)
-        replay.check(attach.id)
+        replay.identity.check(attach.id)
         if attach.HasField("job"):
             self._expect(attach.job)
         if replay.plan is None:
@@ -97,13 +99,14 @@ class TrainingStream:
 
     async def _welcome(self, worker: int, incarnation: int) -> None:
         """Waits until the log has admitted that life of a worker: Fenced if it is over, PeerLost if that takes long."""
-        admission = self._replay.admission
-        await self._replay.until(
-            lambda: admission.knows(worker, incarnation),
-            ADMISSION_SECONDS,
+        replay = self._replay
+        await replay.until(
+            # Asked anew each time: another generation has its own.
+            lambda: replay.admission.knows(worker, incarnation),
+            replay.patience,
             f"admission of worker {worker} by the lead",
         )
-        admission.check(worker, incarnation)
+        replay.admission.check(worker, incarnation)
 
     def _expect(self, job: job_pb2.JobSpec) -> None:
         """Takes the job that the opener opens. On shard 0 the lead has given it, and an open one stays as it is."""
@@ -158,7 +161,7 @@ class TrainingStream:
             raise InvalidPush(f"{self._part}: not ended before {what}")
 
     def _check_mine(self, identity: job_pb2.Identity) -> None:
-        self._replay.check(identity)
+        self._replay.identity.check(identity)
         if (identity.worker, identity.incarnation) != (self._session.worker, self._session.incarnation):
             raise Fenced("the message is of another worker than its stream")
 
@@ -172,6 +175,7 @@ class TrainingStream:
         if not values and not header.examples:
             raise InvalidPush(f"push {header.sequence}: no examples")
         self._part = self._replay.staging.begin(header)
+        self._replay.at("pushed.header")
         self._skipping = self._part is None
         if self._part is not None and not values and self._coordinator is not None:
             # Its round may be closed; then it is dropped in this very call.
@@ -188,13 +192,16 @@ class TrainingStream:
             return
         part = self._unfinished()
         self._part = None
-        self._upstream.whole(part.finish())
+        report = part.finish()
+        self._replay.at("pushed.whole")
+        self._upstream.whole(report)
 
     async def _write(self) -> None:
         session, write = self._session, self._context.write
         while True:
             for message in self._messages(await session.next()):
                 await write(message)
+            self._replay.at("answered")
 
     def _messages(self, outgoing: Outgoing) -> Any:
         head = PushPullResponse(answer=outgoing.answer)

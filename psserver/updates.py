@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.process import quiet_stderr
+from grpc_ps.psserver.checkpoint import BlockState, BlockValues, CheckpointFiles
 from grpc_ps.psserver.clipping import clip_by_value, scale
 from grpc_ps.psserver.lead.log import Apply, Weighted
 from grpc_ps.psserver.mean import average
@@ -21,10 +24,15 @@ if TYPE_CHECKING:
 
 def load_store(threads: int) -> type[Store]:
     """Imports TensorFlow, which takes seconds, and prepares it."""
+    first = "tensorflow" not in sys.modules
     with quiet_stderr():
         from grpc_ps.psserver.store import Store, configure_tensorflow
 
         configure_tensorflow(threads)
+    if first:
+        # What TensorFlow made stays. The collector would look at it again and again, and stop every call for 0.1 s.
+        gc.collect()
+        gc.freeze()
     return Store
 
 
@@ -48,8 +56,25 @@ class Updates:
     def open(self, plan: Plan, values: Image) -> Snapshot:
         """Takes first values; waits for TensorFlow."""
         self._plan = plan
-        self._store = self._store_class.result()(plan.values.blocks, values.blocks, plan.job.settings)
+        first = [BlockValues(value, {}) for value in values.blocks]
+        self._store = self._store_class.result()(plan.values.blocks, first, plan.job.settings)
         return self._read(0)
+
+    def restore(self, plan: Plan, files: CheckpointFiles, name: str, step: int) -> Snapshot:
+        """Takes values and slots of a checkpoint; waits for TensorFlow.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        store_class = self._store_class.result()
+        self._plan = plan
+        first = files.read(name, plan.values.blocks, store_class.slots_of(plan.job.settings))
+        self._store = store_class(plan.values.blocks, first, plan.job.settings, updates=step)
+        return self._read(step)
+
+    def state(self) -> list[BlockState]:
+        """All values and slots as they are now; nothing is copied."""
+        return self._store.state()
 
     def reduce(self, images: Sequence[Image], pushes: Weighted) -> list[float]:
         """Makes the weighted mean of a round, in the first image; returns the squares of its blocks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from grpc_ps.protos.coordination_pb2 import Reduced, Whole
+from grpc_ps.protos.coordination_pb2 import Reduced, Saved, Whole
 from grpc_ps.psserver.lead.coordinator import Coordinator
 
 
@@ -25,6 +25,10 @@ class Upstream(Protocol):
 
     def unpinned(self, snapshot: int) -> None:
         """This shard has let go of a snapshot, for a reader has had it."""
+        ...
+
+    def saved(self, report: Saved) -> None:
+        """This shard has written its part of a checkpoint, or could not."""
         ...
 
 
@@ -49,3 +53,7 @@ class Local:
     def unpinned(self, snapshot: int) -> None:
         """Tells the coordinator."""
         self._coordinator.unpin(0, snapshot)
+
+    def saved(self, report: Saved) -> None:
+        """Tells the coordinator."""
+        self._coordinator.saved(0, report)

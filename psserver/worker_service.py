@@ -15,13 +15,13 @@ from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.messages import join_request
+from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.training_stream import TrainingStream
 from grpc_ps.psserver.upstream import Upstream
 
 MAX_WAIT = 5.0
-PIN_SECONDS = 10.0
 
 
 def lead_of(coordinator: Coordinator | None) -> Coordinator:
@@ -45,18 +45,20 @@ class WorkerService:
         self._upstream = upstream
         self._boot = boot
         self._coordinator = coordinator
+        self._unattached = Unattached()
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.JoinResponse:
         """See `parameter_server.proto`."""
         lead = lead_of(self._coordinator)
         check_protocol(request.protocol)
-        reply = await lead.join(join_request(request), min(request.wait_ms / 1000, MAX_WAIT))
+        reply = await lead.reception.join(join_request(request), min(request.wait_ms / 1000, MAX_WAIT))
         response = wire.JoinResponse(
             state=f"STATE_{reply.state}",
             waiting_for=reply.waiting_for,
             global_step=lead.job.step,
             lease_ms=int(lead.job.limits.lease * 1000),
             chunk_bytes=lead.chunk_bytes,
+            recovery_ms=int(lead.job.limits.recovery * 1000) if lead.job.saving is not None else 0,
         )
         if reply.member is not None and (job := lead.present_spec) is not None:
             response.id.CopyFrom(self._identity(reply.member.worker, reply.member.incarnation))
@@ -66,13 +68,13 @@ class WorkerService:
         return response
 
     def _identity(self, worker: int, incarnation: int) -> job_pb2.Identity:
-        run, generation = self._replay.run, self._replay.generation
+        run, generation = self._replay.identity.run, self._replay.identity.generation
         return job_pb2.Identity(run=run, generation=generation, worker=worker, incarnation=incarnation)
 
     async def Heartbeat(self, request: wire.HeartbeatRequest, context: Any) -> wire.HeartbeatResponse:
         """See `parameter_server.proto`."""
         lead = lead_of(self._coordinator)
-        self._replay.check(request.id)
+        self._replay.identity.check(request.id)
         loss = request.loss if request.HasField("loss") else None
         member = lead.beat(request.id.worker, request.id.incarnation, request.local_step, loss)
         done = lead.job.done
@@ -87,21 +89,21 @@ class WorkerService:
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:
         """See `parameter_server.proto`."""
         lead = lead_of(self._coordinator)
-        self._replay.check(request.id)
+        self._replay.identity.check(request.id)
         lead.leave(request.id.worker, request.id.incarnation)
         return wire.LeaveResponse()
 
     async def Report(self, request: wire.ReportRequest, context: Any) -> wire.ReportResponse:
         """See `parameter_server.proto`."""
         lead = lead_of(self._coordinator)
-        self._replay.check(request.id)
+        self._replay.identity.check(request.id)
         lead.report(request.id.worker, request.id.incarnation, request.global_step, request.metrics)
         return wire.ReportResponse()
 
     async def PushPull(self, requests: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """See `parameter_server.proto`."""
         stream = TrainingStream(context, self._replay, self._upstream, self._boot, self._coordinator)
-        await stream.run()
+        await stream.run(self._unattached)
 
     async def Pull(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
         """See `parameter_server.proto`."""
@@ -123,7 +125,7 @@ class WorkerService:
     async def _pinned(self, name: int) -> Snapshot:
         pins = self._replay.pins
         try:
-            await self._replay.until(lambda: pins.get(name) is not None, PIN_SECONDS, "the snapshot")
+            await self._replay.until(lambda: pins.get(name) is not None, self._replay.patience, "the snapshot")
         except PeerLost:
             pass
         snapshot = pins.get(name)
@@ -134,8 +136,8 @@ class WorkerService:
     def _meta(self, name: int, snapshot: Snapshot) -> wire.SnapshotMeta:
         meta = wire.SnapshotMeta(
             snapshot=name,
-            run=self._replay.run,
-            generation=self._replay.generation,
+            run=self._replay.identity.run,
+            generation=self._replay.identity.generation,
             total_bytes=snapshot.total_bytes,
             global_step=snapshot.step,
         )

@@ -11,9 +11,13 @@ from typing import Any, NoReturn
 
 import click
 
+from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
+from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, Whole, connect_timeout_option, did_you_mean
 from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
+from grpc_ps.client.shared.limit_flags import grace_option
 from grpc_ps.client.shared.process import prepare_process
+from grpc_ps.client.shared.security_flags import security_from_flags, security_options
 from grpc_ps.worker.config import Value, WorkerConfig
 from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
 from grpc_ps.worker.interrupt import Interrupt
@@ -67,6 +71,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         device=device,
         connect_timeout=flags["connect_timeout"],
         json=flags["json"],
+        security=security_from_flags(flags),
+        faults=fault_plan(flags),
     )
 
 
@@ -89,6 +95,9 @@ _EPILOG = (
     help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
 )
 @connect_timeout_option("servers that are not there yet")
+@grace_option("Seconds to leave the job in after a signal.")
+@security_options()
+@fault_options(made_calls, WORKER_POINTS)
 @click.option("--check", is_flag=True, help="Check flags, model and data files, and exit; needs no --ps.")
 @click.option("--json", is_flag=True, help="Print a summary as one line of JSON on stdout, the rest on stderr.")
 @click.pass_obj
@@ -112,6 +121,8 @@ def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     from grpc_ps.worker.run import Worker
     from grpc_ps.worker.settings import OtherThreads
 
+    if interrupt is not None:
+        interrupt.grace = flags["grace"]
     on_session = interrupt.watch if interrupt is not None else lambda session: None
     try:
         summary = Worker(config, factory, _printer(config), on_session=on_session).run()

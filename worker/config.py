@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from grpc_ps.client.shared.faults import FaultPlan
+
 if TYPE_CHECKING:  # It needs modules that import gRPC, which the process has to be prepared for.
+    from grpc_ps.client import Security
     from grpc_ps.worker.initial import InitialFile
 
 Value: TypeAlias = int | float | str
@@ -35,6 +38,10 @@ class WorkerConfig:
     connect_timeout: float = 60.0
     """Seconds for which servers may be unreachable at the start."""
     json: bool = False
+    security: Security | None = None
+    """TLS and token for the way to the servers."""
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    """Failures that are made on purpose."""
 
     @property
     def threads(self) -> int | None:

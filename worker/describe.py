@@ -84,7 +84,7 @@ class Evaluated:
         test = load_data(model, name=config.data, directory=config.data_dir).test
         if test is None:
             raise UsageError(f"--model {config.model}: its data has no test set to evaluate on; choose other data")
-        with PSClient(config.addresses, timeout=config.connect_timeout) as client:
+        with PSClient(config.addresses, timeout=config.connect_timeout, security=config.security) as client:
             pulled = client.pull()
         check_same(parameter_specs(model.variables), pulled.values)
         metrics = Evaluator(model, test, device=config.device)(pulled.values)

@@ -38,6 +38,9 @@ def start_tensorflow(*, threads: int | None, device: str | None) -> None:
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             tf.config.threading.set_inter_op_parallelism_threads(threads)
+        # Several workers may share a GPU: TensorFlow would take nearly all of its memory for the first.
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
         if device is not None:
             tf.config.set_soft_device_placement(False)
             _split_cpu(device)

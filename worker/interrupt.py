@@ -27,10 +27,12 @@ class Interrupt:
 
     Attributes:
         number: the signal received, 0 before.
+        grace: seconds to leave the job in; the command sets it when it knows its flags.
     """
 
     def __init__(self) -> None:
         self.number = 0
+        self.grace = GRACE_SECONDS
         self._session: Interruptible | None = None
         self._received = threading.Event()
 
@@ -52,8 +54,10 @@ class Interrupt:
 
     def _tell(self) -> None:
         self._received.wait()
-        if self._session is not None:
-            self._session.interrupt(f"ended by {signal.Signals(self.number).name}")
-        # The process ends when the main thread has left the job; this thread then ends with it.
-        threading.Event().wait(GRACE_SECONDS)
-        os._exit(128 + self.number)
+        try:
+            if self._session is not None:
+                self._session.interrupt(f"ended by {signal.Signals(self.number).name}")
+        finally:
+            # The process ends when the main thread has left the job; this thread then ends with it.
+            threading.Event().wait(self.grace)
+            os._exit(128 + self.number)

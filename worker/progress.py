@@ -165,7 +165,8 @@ class Progress:
         loss = "none" if self.loss is None else f"{self.loss:.4g}"
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items())) or "no pushes"
         shown = "".join(f", {name} = {value:.4g}" for name, value in self.shown.items())
-        how = self.ended or "done"
+        # Whoever restarts a worker of a job that is over must see why it has nothing to do.
+        how = self.ended or ("done" if self.local_steps else f"target step {self.global_step} already reached")
         self._line(
             f"{how}: global_step {self.global_step}, local_step {self.local_steps}, loss = {loss}{shown}{found}"
             f" ({summary['examples_per_second']:.1f} examples/sec; {summary['steps_per_second']:.1f} steps/sec;"

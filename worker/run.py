@@ -8,6 +8,7 @@ from functools import partial
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
 from grpc_ps.client.shared.errors import Fenced, RolledBack
+from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.models import Array, StreamDataset
 from grpc_ps.worker.config import WorkerConfig
@@ -52,6 +53,7 @@ class Worker:
         self._on_session = on_session
         self._at_end = at_end
         self._config = config
+        self._faults = Faults(config.faults, f"worker {'' if config.index is None else config.index}")
         with placed(config.device):
             self._model = factory()
         self._specs = parameter_specs(self._model.variables)
@@ -66,7 +68,7 @@ class Worker:
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
         step = Step(self._model, name=config.model, device=config.device)
-        self._trainer = Trainer(self._model, step, self._progress, evaluate=evaluate)
+        self._trainer = Trainer(self._model, step, self._progress, evaluate=evaluate, at=self._faults.at)
 
     def _make_evaluator(self, factory: ModelFactory) -> Evaluator | None:
         if self._data.test is None:
@@ -85,7 +87,8 @@ class Worker:
         )
 
     def _connect(self) -> PSClient:
-        return PSClient(self._config.addresses, timeout=self._config.connect_timeout)
+        config = self._config
+        return PSClient(config.addresses, timeout=config.connect_timeout, security=config.security, faults=self._faults)
 
     def run(self) -> str:
         """Trains until the job is done and returns the summary as JSON.

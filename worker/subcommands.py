@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.flags import Command, connect_timeout_option
+from grpc_ps.client.shared.security_flags import security_from_flags, security_options
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
 
@@ -37,6 +38,7 @@ def _config(flags: Mapping[str, Any]) -> WorkerConfig:
         device=parse_device(flags["device"]) if flags.get("device") is not None else None,
         connect_timeout=flags.get("connect_timeout", 0.0),
         json=flags["json"],
+        security=security_from_flags(flags) if "tls_ca" in flags else None,
     )
 
 
@@ -62,6 +64,7 @@ def placement(_: object, /, **flags: Any) -> int:
 @model_options
 @data_options
 @connect_timeout_option("servers to send their values")
+@security_options()
 @click.option("--json", is_flag=True, help="Print one line of JSON.")
 @click.pass_obj
 def evaluate(_: object, /, **flags: Any) -> int:

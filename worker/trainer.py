@@ -32,15 +32,23 @@ class Trainer:
         step: as `step.Step`.
         progress: counts and prints; counts go on from session to session.
         evaluate: called with the global step after each step while this worker is the one to evaluate.
+        at: called at the points where `--fault` may kill the process.
     """
 
     def __init__(
-        self, model: Model, step: ComputeStep, progress: Progress, *, evaluate: Callable[[int], None] = lambda _: None
+        self,
+        model: Model,
+        step: ComputeStep,
+        progress: Progress,
+        *,
+        evaluate: Callable[[int], None] = lambda _: None,
+        at: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._model = model
         self._step = step
         self._progress = progress
         self._evaluate = evaluate
+        self._at = at
         self._refused = 0
         self._loss: tf.Tensor | None = None
 
@@ -74,9 +82,12 @@ class Trainer:
         loss, gradients = self._step(batch)
         self._loss = loss
         gradients.update(variables.deltas())
+        self._at("computed")
         session.send(gradients, batch.examples)
+        self._at("sent")
         feed.prepare(reply.hint)
         reply = session.wait()
+        self._at("answered")
         if self._progress.step(reply.global_step, reply.outcome, batch.examples):
             self._progress.show(loss, self._shown(session.parameters))
         self._account(session, reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 
 
 class BatchNumbers:
@@ -14,15 +15,17 @@ class BatchNumbers:
     Args:
         per_epoch: batches in one epoch; zero means endless data.
         epochs: times the data is used; zero means without limit.
+        cursor: the first number that nobody has had.
+        returned: lower numbers that are queued again.
     """
 
-    def __init__(self, per_epoch: int, epochs: int) -> None:
+    def __init__(self, per_epoch: int, epochs: int, cursor: int = 0, returned: Sequence[int] = ()) -> None:
         if epochs and not per_epoch:
             raise ValueError("endless data has no epochs")
         self.per_epoch = per_epoch
         self._end = per_epoch * epochs or None
-        self._cursor = 0
-        self._returned: list[int] = []
+        self._cursor = cursor
+        self._returned: list[int] = sorted(returned)
         self._leases: dict[int, int] = {}
 
     def epoch_of(self, number: int) -> int:
@@ -83,6 +86,10 @@ class BatchNumbers:
         if self._end is None:
             return enough
         return min(enough, len(self._returned) + self._end - self._cursor)
+
+    def state(self) -> tuple[int, tuple[int, ...]]:
+        """The cursor and the returned numbers as they would be if every lease ended now."""
+        return self._cursor, tuple(sorted([*self._returned, *self._leases]))
 
     def exhausted(self) -> bool:
         """Whether nothing is queued or leased: the last epoch is over."""

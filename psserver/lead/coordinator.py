@@ -4,39 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from grpc_ps.client.shared.errors import InvalidPush, LostState, PsError, error_classes
+from grpc_ps.client.shared.errors import (
+    InvalidPush,
+    PsError,
+    error_classes,
+)
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.clock import Clock
-from grpc_ps.psserver.followers import FollowerLinks
+from grpc_ps.psserver.commits import Commits
+from grpc_ps.psserver.following import Following
 from grpc_ps.psserver.job_description import JobDescription
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
-from grpc_ps.psserver.lead.joining import JoinReply, JoinRequest
 from grpc_ps.psserver.lead.log import Dismiss, Done, Entry
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.steering import Change
-from grpc_ps.psserver.messages import entry_message, push_of
+from grpc_ps.psserver.messages import push_of, saved_part
+from grpc_ps.psserver.reception import Reception
 from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
 """Seconds from one look at the clock to the next."""
-ENTRIES_PER_MESSAGE = 64
-BYTES_PER_MESSAGE = 1 << 20
-"""Entries of a message together; a single one may be larger."""
-
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+NewJob = Callable[[int, int, Restored | None], Job]
+"""Makes the job of a generation: of that run and generation, from a checkpoint if there is one."""
 
 
 class Coordinator:
@@ -47,25 +53,65 @@ class Coordinator:
 
     Attributes:
         ended: set when the job is over and every worker has gone.
+        reception: workers that want to join.
+        following: the followers' links.
+        commits: the checkpoints; None without.
+        rollbacks: times that the job went back to a checkpoint.
 
     Args:
-        on_failure: told of an error in a decision that is no refusal: a bug, and this shard is useless then.
+        new_job: raises Refusal for presets that are not possible, or not with that checkpoint.
+        run, generation: of the job; both are random numbers.
+        checkpoints: their folder.
+        restored: the checkpoint to begin from.
+        on_failure: told of an error in a decision that is no refusal: a bug, and this shard is useless then. Told too
+            when there is no checkpoint to go back to.
     """
 
-    def __init__(self, job: Job, replay: Replay, chunk_bytes: int, on_failure: Callable[[BaseException], None]) -> None:
-        self.job = job
+    def __init__(
+        self,
+        new_job: NewJob,
+        replay: Replay,
+        chunk_bytes: int,
+        on_failure: Callable[[BaseException], None],
+        *,
+        run: int,
+        generation: int,
+        checkpoints: CheckpointKeeper | None = None,
+        restored: Restored | None = None,
+    ) -> None:
+        self._new_job = new_job
+        self.commits = Commits(self, checkpoints) if checkpoints is not None else None
+        self.rollbacks = 0
         self.chunk_bytes = chunk_bytes
         self.ended = asyncio.Event()
         self.started_at = time.monotonic()
         self._replay = replay
         self._on_failure = on_failure
         self._delivered = 0
-        self._links = FollowerLinks()
-        self._changed = asyncio.Event()
+        self.following = Following(self)
+        self.reception = Reception(self)
         self._description: JobDescription | None = None
         self._clock = Clock()
-        self._waiting = 0
-        self._seen: tuple[int, str, str] = (0, "", "")
+        self._falling: Job | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begin(run, generation, restored)
+
+    def _begin(self, run: int, generation: int, restored: Restored | None) -> None:
+        """Begins a generation."""
+        self._replay.begin(run, generation)
+        self._delivered = 0
+        self._description = None
+        self.job = self._new_job(run, generation, restored)
+        self.specify()
+
+    def begin(self) -> None:
+        """Begins to write the log."""
+        self.act(lambda now: None)
+
+    @property
+    def generation(self) -> int:
+        """The present one."""
+        return self._replay.identity.generation
 
     @property
     def spec(self) -> job_pb2.JobSpec | None:
@@ -96,7 +142,7 @@ class Coordinator:
 
     def _flush(self) -> None:
         log = self.job.log
-        while self._delivered < log.position:
+        while self._delivered < log.position and not self.job.fallen:
             entries = list(log.after(self._delivered))
             self._delivered = log.position
             if self.job.shards.count == 1:
@@ -104,19 +150,52 @@ class Coordinator:
             for position, entry in entries:
                 self._note(entry)
                 self._replay.deliver(position, entry)
-            self._links.wake()
+            self.following.wake()
+        self._keep_checkpoints()
+        if self.job.fallen and self._falling is not self.job:
+            self._falling = self.job
+            self._start(self._go_back(self.job))
         if self.job.finished():
             self.ended.set()
-        if self._waiting:
-            self._wake_joiners()
+        self.reception.look(self.job)
 
-    def _wake_joiners(self) -> None:
-        """Lets those who wait to join look again, if there is something new: their looking is not."""
-        seen = (self.job.log.position, self.job.phase, self.job.waiting_for())
-        if seen != self._seen:
-            self._seen = seen
-            self._changed.set()
-            self._changed = asyncio.Event()
+    def _keep_checkpoints(self) -> None:
+        """Has those done whose parts are written, and what failed removed."""
+        saving, spec = self.job.saving, self.spec
+        if saving is None or spec is None or self.commits is None:
+            return
+        if (attempt := saving.to_commit()) is not None:
+            self._start(self.commits.commit(self.job, attempt, spec.plan_fingerprint))
+        for folder in saving.to_discard():
+            self._start(self.commits.keeper.discard(folder))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)
+
+    async def _go_back(self, fallen: Job) -> None:
+        """Begins another generation from the newest checkpoint, or anew if nothing has been saved yet."""
+        if self.commits is None:
+            raise LookupError("nowhere to go back to")
+        generation = secrets.randbits(63) | 1
+        self.following.cut()
+        self._replay.begin(fallen.run, generation)
+        restored = await self.commits.keeper.newest(cold=False)
+        self.rollbacks += 1
+        self._begin(fallen.run, generation, restored)
+        event(logger, "rollback", from_step=fallen.step, to_step=self.job.step, why=fallen.fallen)
+        ended = fallen.done
+        self.job.keep_alive = fallen.keep_alive
+        self.begin()
+        # What is kept is done again by itself, once the shards have its values.
+        if ended is not None and not fallen.is_kept:
+            self.act(lambda now: self.job.stop(ended, now))
 
     def _note(self, entry: Entry) -> None:
         if isinstance(entry, Dismiss):
@@ -129,28 +208,8 @@ class Coordinator:
             self._clock.tick()
             self.act(self.job.tick)
 
-    async def join(self, request: JoinRequest, wait: float) -> JoinReply:
-        """Lets a worker join, holding the call for up to `wait` seconds while it has to wait."""
-        deadline = time.monotonic() + wait
-        self._waiting += 1
-        try:
-            while True:
-                reply = self.act(lambda now: self.job.join(request, now))
-                self._specify()
-                left = deadline - time.monotonic()
-                if reply.state != "WAITING" or left <= 0:
-                    return self._joined(reply, request)
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), min(left, TICK * 5))
-        finally:
-            self._waiting -= 1
-
-    def _joined(self, reply: JoinReply, request: JoinRequest) -> JoinReply:
-        if reply.member is not None:
-            event(logger, "joined", worker=reply.member.worker, incarnation=reply.member.incarnation, name=request.name)
-        return reply
-
-    def _specify(self) -> None:
+    def specify(self) -> None:
+        """Describes the job to the shards, if it has been defined anew."""
         definition = self.job.definition
         if definition is None or (self._description is not None and self._description.describes(definition)):
             return
@@ -199,6 +258,8 @@ class Coordinator:
         self.act(lambda now: self.job.report(worker, incarnation, global_step, metrics, now))
         shown = " ".join(f"{name}:{value:.6g}" for name, value in sorted(metrics.items()))
         event(logger, "evaluated", worker=worker, evaluated_step=global_step, metrics=shown)
+        if self.commits is not None:
+            self.commits.note(metrics, global_step, self._start)
 
     def change(self, change: Change) -> None:
         """Changes the job while it runs."""
@@ -224,65 +285,27 @@ class Coordinator:
         """A shard has let go of a snapshot: a reader has had it."""
         self.job.pins.drop(shard, snapshot)
 
+    def saved(self, shard: int, report: wire.Saved) -> None:
+        """A shard has written its part of a checkpoint, or could not."""
+        if report.non_finite:
+            self.overflow(report.non_finite, self.job.step)
+        if report.error:
+            event(logger, "checkpoint_failed", logging.WARNING, shard=shard, why=report.error)
+        self.act(lambda now: self.job.saved(shard, saved_part(report), now))
+
+    def leaving(self, shard: int) -> None:
+        """A shard was told to end."""
+        event(logger, "shard_leaving", shard=shard)
+        self.act(lambda now: self.job.leaving(shard, now))
+
     def overflow(self, parameter: str, step: int) -> None:
         """An update went wrong on some shard."""
-        self.act(lambda now: self.job.overflow(parameter, step))
+        self.act(lambda now: self.job.overflow(parameter, step, now))
 
-    def stop(self, done: Done) -> None:
-        """Ends the job."""
-        self.act(lambda now: self.job.stop(done))
-
-    def connect(self, hello: wire.Hello) -> asyncio.Event:
-        """A shard's link is up; the event that is returned, set when there are new entries, stands for that link."""
-        self.act(lambda now: self.job.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now))
-        news = self._links.add(hello.shard)
-        event(logger, "shard_connected", shard=hello.shard, address=hello.address, position=hello.position)
-        return news
-
-    def disconnect(self, shard: int, boot: int, news: asyncio.Event) -> None:
-        """A shard's link broke. It may have another one by now: an old link's end may be noticed late."""
-        if self._links.remove(shard, news):
-            self.act(lambda now: self.job.shards.disconnect(shard, boot, now))
-
-    def acknowledge(self, shard: int, position: int) -> None:
-        """A shard has taken the log up to `position`.
-
-        Before the job is open a shard may restart, and then needs all of it.
-        """
-        everywhere = self.job.shards.acknowledge(shard, position)
-        if self.job.opened:
-            self.job.log.trim(everywhere)
-
-    async def entries(self, news: asyncio.Event, position: int, seconds: float) -> list[wire.Entry]:
-        """Waits up to `seconds` for entries after `position`; they are few enough for one message."""
-        if position >= self.job.log.position:
-            news.clear()
-            try:
-                await asyncio.wait_for(news.wait(), seconds)
-            except asyncio.TimeoutError:
-                return []
-        spec = self.spec or job_pb2.JobSpec()
-        generation = self._replay.generation
-        found: list[wire.Entry] = []
-        size = 0
-        for at, entry in self._kept_after(position):
-            message = entry_message(at, entry, generation, spec)
-            size += message.ByteSize()
-            if found and size > BYTES_PER_MESSAGE:
-                break
-            found.append(message)
-        return found
-
-    def _kept_after(self, position: int) -> list[tuple[int, Entry]]:
-        """The entries after that position.
-
-        Raises:
-            LostState: some of them are no longer kept, for the shard has acknowledged them.
-        """
-        try:
-            return list(islice(self.job.log.after(position), ENTRIES_PER_MESSAGE))
-        except LookupError as error:
-            raise LostState(str(error)) from error
+    def stop(self, done: Done, *, save: bool | None = None) -> None:
+        """Ends the job, for good; see `Job.stop`."""
+        self.job.keep_alive = False
+        self.act(lambda now: self.job.stop(done, now, save=save))
 
 
 def error_of(refusal: Refusal) -> PsError:

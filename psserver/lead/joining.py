@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
@@ -34,22 +34,20 @@ class JoinReply:
     waiting_for: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Definition:
     """What the opener made the job.
 
     Attributes:
         settings: as they are now; `opened` as they were at first.
+        opener: None for a job that began from a checkpoint.
     """
 
     model: str
     settings: dict[str, Value]
     parameters: Mapping[str, Signature]
-    opener: Member
-    opened: dict[str, Value] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.opened = self.settings
+    opened: Mapping[str, Value]
+    opener: Member | None = None
 
     def check(self, request: JoinRequest) -> None:
         """Refuses a newcomer with another model or other settings.
@@ -57,14 +55,24 @@ class Definition:
         Raises:
             Refusal: MISMATCH, with both values.
         """
+        self.check_model(request)
+        check_agreement(self.settings, self.news(request.stated))
+
+    def check_model(self, request: JoinRequest) -> None:
+        """Refuses a newcomer with another model: MISMATCH."""
         models = f"model: the job trains {self.model!r}, this worker {request.model!r}; "
         check_parameters(self.parameters, request.parameters, models if request.model != self.model else "")
-        # A worker that comes back with its first command line is welcome, whatever was changed since.
-        changed = {name for name, value in self.settings.items() if self.opened[name] != value}
-        stated = {
-            name: value for name, value in request.stated.items() if name not in changed or value != self.opened[name]
+
+    def news(self, stated: Settings) -> dict[str, Value]:
+        """What somebody states that the job has not now, and, where it was changed since, had not at first either.
+
+        A worker that comes back with its first command line is welcome, whatever was changed since.
+        """
+        return {
+            name: value
+            for name, value in stated.items()
+            if name not in self.settings or value not in (self.settings[name], self.opened[name])
         }
-        check_agreement(self.settings, stated)
 
 
 def check_join(

@@ -17,6 +17,11 @@ class Limits:
         start: for so long the job waits for the opener's values, and in sync for its workers.
         rejoin: sync: for so long an open round waits for a replacement of a lost worker.
         pin: a snapshot is kept for a reader for so long.
+        call: at every shard, for so long a caller may be silent before its first message, and the log may take to bring
+            what it waits for: its admission, or its snapshot.
+        recovery: with checkpoints, a shard that is gone is waited for so long instead.
+        save: for so long a checkpoint may be on its way to the disk.
+        retry: for so long the last checkpoint is tried again when it cannot be written.
     """
 
     lease: float = 10.0
@@ -24,3 +29,7 @@ class Limits:
     start: float = 300.0
     rejoin: float = 60.0
     pin: float = 30.0
+    call: float = 10.0
+    recovery: float = 120.0
+    save: float = 600.0
+    retry: float = 5.0

@@ -49,9 +49,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Takes the values of that push as the state."""
+    """Takes the values of that push as the state, or, where there is none, the checkpoint of that name and step."""
 
-    push: PushId
+    push: PushId | None
+    checkpoint: str = ""
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,14 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """Writes this position's state as a part of a checkpoint, into `folder`."""
+
+    folder: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Ends the job."""
 
@@ -125,7 +135,7 @@ class Stop:
     done: Done
 
 
-Entry = Open | Admit | Dismiss | Reduce | Apply | Answer | Pin | Stop
+Entry = Open | Admit | Dismiss | Reduce | Apply | Answer | Pin | Save | Stop
 
 
 class Log:

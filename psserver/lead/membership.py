@@ -10,6 +10,9 @@ from grpc_ps.psserver.lead.log import Result
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
 
+MAX_ASKERS = 1000
+"""Newcomers that may wait for indices whose holders are silent."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Member:
@@ -137,6 +140,8 @@ class Membership:
         return member
 
     def _wait_for(self, holder: Member, nonce: int, now: float) -> None:
+        if len(self._askers) >= MAX_ASKERS and nonce not in self._askers:
+            raise Refusal("FULL", f"{MAX_ASKERS} newcomers wait for indices that are held; try again")
         asker = self._askers.setdefault(nonce, _Asker(now, now))
         asker.last = now
         if holder.last_beat > asker.since:

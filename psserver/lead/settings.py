@@ -182,3 +182,8 @@ def check_parameters(job: Mapping[str, Signature], parameters: Mapping[str, Sign
                 f"{models}parameter {name!r}: the job has {ours or 'none of that name'}, "
                 f"this worker's model has {theirs or 'none of that name'}",
             )
+
+
+def least_workers(settings: Settings) -> int:
+    """How many workers a round needs when others are lost."""
+    return int(settings["min_workers"]) or int(settings["workers"])

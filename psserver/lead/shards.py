@@ -39,8 +39,8 @@ class Shards:
         """Takes a shard's link.
 
         Raises:
-            Refusal: MISMATCH for a wrong number or count or a second process, LOST_STATE for a shard that comes back
-                empty to an open job.
+            Refusal: MISMATCH for a wrong number or count, FENCED for a second process while the first one's link is up,
+                LOST_STATE for a shard that comes back empty to an open job.
         """
         if count != self.count:
             raise Refusal("MISMATCH", f"shard {shard} counts {count} shards, the lead {self.count}")
@@ -49,7 +49,7 @@ class Shards:
         known = self._followers.get(shard)
         if known is not None and known.boot != boot:
             if known.lost_at is None:
-                raise Refusal("MISMATCH", f"shard {shard} is already served by {known.address}")
+                raise Refusal("FENCED", f"shard {shard} is served by {known.address}, whose link to the lead is up")
             if opened:
                 raise Refusal("LOST_STATE", f"shard {shard} lost its state and no checkpoint is configured")
         position = known.position if known and known.boot == boot else 0

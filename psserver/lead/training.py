@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from grpc_ps.psserver.lead.batches import BatchNumbers
@@ -11,8 +12,9 @@ from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.rounds import rounds_for, slowest_progress, weights
+from grpc_ps.psserver.lead.saving import TrainingState
 from grpc_ps.psserver.lead.schedule import schedule
-from grpc_ps.psserver.lead.settings import Settings
+from grpc_ps.psserver.lead.settings import Settings, least_workers
 from grpc_ps.psserver.lead.steering import Change
 
 KEPT_STEPS = 3
@@ -39,23 +41,39 @@ class Training:
         paused: whether nobody gets work.
         factor: what the learning rate of the schedule is multiplied with.
 
+        held: whether nobody gets work for a reason of the job's own: it waits for a checkpoint.
+
     Args:
         parameters: how many the job has.
+        on_update: called after each update is written, with its step and the time.
+        state: where to begin.
     """
 
-    def __init__(self, settings: Settings, parameters: int, shard_count: int, members: Membership, log: Log) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        parameters: int,
+        shard_count: int,
+        members: Membership,
+        log: Log,
+        *,
+        on_update: Callable[[int, float], None],
+        state: TrainingState,
+    ) -> None:
         examples, batch_size = int(settings["examples"]), int(settings["batch_size"])
-        self.step = 0
-        self.started = False
-        self.paused = False
-        self.factor = 1.0
+        self.step = state.step
+        self.started = state.started
+        self.paused = state.paused
+        self.factor = state.factor
+        self.held = False
+        self._on_update = on_update
         self.rounds = rounds_for(settings)
         self._target = int(settings["steps"])
         self._rate = schedule(
             str(settings["schedule"]), float(settings["learning_rate"]), int(settings["warmup_steps"])
         )
         self._least = least_workers(settings)
-        self._numbers = BatchNumbers(-(-examples // batch_size), int(settings["epochs"]))
+        self._numbers = BatchNumbers(-(-examples // batch_size), int(settings["epochs"]), state.cursor, state.returned)
         self._clipping = Clipping(settings, parameters)
         self._shard_count = shard_count
         self._members = members
@@ -63,6 +81,18 @@ class Training:
         self._lacking_since: float | None = None
         self._squares: dict[PushId, Squares] = {}
         self._reducing: _Reducing | None = None
+
+    def state(self) -> TrainingState:
+        """What a checkpoint of this position keeps."""
+        cursor, returned = self._numbers.state()
+        return TrainingState(
+            step=self.step,
+            cursor=cursor,
+            returned=returned,
+            factor=self.factor,
+            paused=self.paused,
+            started=self.started,
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -74,21 +104,13 @@ class Training:
         """Whether the open round waits for a worker that is not there."""
         return self._lacking_since is not None
 
-    def activity(self, member: Member) -> str:
-        """What a member does, for people."""
-        if member.out_of_data:
-            return "out of data"
-        if member.pending:
-            return "waiting for its round"
-        if member.batch is not None:
-            return "computing"
-        if not member.waiting:
-            return "starting"
-        if self.paused:
-            return "paused"
-        if self._numbers.next() is None:
-            return "idle"
-        return self.rounds.waits if self.started else "waiting for others to join"
+    def is_over(self) -> bool:
+        """Whether the last step is reached, or the data used up."""
+        return bool(self._target and self.step >= self._target) or self._numbers.exhausted()
+
+    def numbers_are_out(self) -> bool:
+        """Whether nobody could get a batch number now."""
+        return self._numbers.next() is None
 
     def begin(self, member: Member, push: Push) -> bool:
         """Notes that a push has begun to arrive.
@@ -141,7 +163,7 @@ class Training:
             pushes = self.rounds.take(self._numbers, able) if self._reducing is None else []
             if not pushes:
                 break
-            self._close(pushes)
+            self._close(pushes, now)
         else:
             return Done()
         self.started = self.started or len(self._members) >= self.rounds.needed
@@ -170,7 +192,8 @@ class Training:
 
     def _serve(self, member: Member, with_data: list[Member]) -> None:
         number = None
-        if member.waiting and self.started and not self.paused and self._reducing is None:
+        idle = self.paused or self.held or self._reducing is not None
+        if member.waiting and self.started and not idle:
             number = self.rounds.choose(member, with_data, self._numbers)
         if number is not None:
             self._numbers.lease(number, member.incarnation)
@@ -178,17 +201,17 @@ class Training:
         elif member.owed is not None:
             self._log.append(self.answer(member))
 
-    def _close(self, pushes: list[Push]) -> None:
+    def _close(self, pushes: list[Push], now: float) -> None:
         """A round has its pushes: applies their mean, or has its norm found out first."""
         if not self._clipping.by_norm:
-            self._apply(pushes, ())
+            self._apply(pushes, (), now)
         elif len(pushes) == 1:
-            self._apply(pushes, self._clipping.scales(self._squares[pushes[0].id]))
+            self._apply(pushes, self._clipping.scales(self._squares[pushes[0].id]), now)
         else:
             self._log.append(Reduce(weights(pushes)))
             self._reducing = _Reducing(pushes, self._log.position)
 
-    def reduced(self, shard: int, position: int, squares: Squares) -> None:
+    def reduced(self, shard: int, position: int, squares: Squares, now: float) -> None:
         """A shard has made the mean that the entry at `position` asked for."""
         reducing = self._reducing
         if reducing is None or reducing.position != position:
@@ -196,9 +219,9 @@ class Training:
         reducing.reports[shard] = squares
         if len(reducing.reports) == self._shard_count:
             self._reducing = None
-            self._apply(reducing.pushes, self._clipping.scales(sum(reducing.reports.values(), ())))
+            self._apply(reducing.pushes, self._clipping.scales(sum(reducing.reports.values(), ())), now)
 
-    def _apply(self, pushes: list[Push], scales: tuple[float, ...]) -> None:
+    def _apply(self, pushes: list[Push], scales: tuple[float, ...], now: float) -> None:
         rate = self.learning_rate
         before, self.step = self.step, self.step + 1
         self._log.append(Apply(self.step, weights(pushes), rate, scales))
@@ -208,6 +231,7 @@ class Training:
             member = self._members.get(push.id.worker, push.id.incarnation)
             if member is not None:
                 member.decide(Result(push.id.sequence, "APPLIED", staleness=before - push.base_step))
+        self._on_update(self.step, now)
         self._tell_late()
 
     def _tell_late(self) -> None:
@@ -274,8 +298,3 @@ class Training:
             return True
         self._lacking_since = None
         return self.rounds.settle(self._numbers, self._least)
-
-
-def least_workers(settings: Settings) -> int:
-    """How many workers a round needs when others are lost."""
-    return int(settings["min_workers"]) or int(settings["workers"])

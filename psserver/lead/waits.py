@@ -28,13 +28,19 @@ class Waits:
     def reason(self, job: Job) -> str:
         """What keeps the job from going on, for people; empty while it runs."""
         missing, training = job.shards.missing(), job.training
-        if missing and job.phase == "EMPTY":
+        if job.fallen:
+            return f"the shards to return to a checkpoint: {job.fallen}"
+        if missing and job.phase in ("EMPTY", "RESTORING"):
             return "shard " + ", ".join(map(str, missing)) + f" of {job.shards.count} to connect to the lead"
         if job.phase == "OPENING" and job.definition is not None:
             opener = job.definition.opener
-            return f"worker {opener.worker} ({opener.name}) to send the initial values"
+            return f"worker {opener.worker} ({opener.name}) to send the initial values" if opener else ""
         if training is None or job.done is not None:
             return ""
+        if job.leavers:
+            return "shard " + ", ".join(map(str, job.leavers)) + " to be started again: it was told to end"
+        if training.held:
+            return "a checkpoint to be written"
         if not training.started:
             return f"workers: {len(job.members)} of {training.rounds.needed} have joined"
         if training.lacking:
@@ -45,21 +51,28 @@ class Waits:
     def end(self, job: Job, now: float) -> Done | None:
         """How the job ends, if somebody was waited for too long."""
         training, limits = job.training, self._limits
-        gone = job.shards.gone(now, limits.link) if job.phase != "EMPTY" else None
+        patience = limits.link if job.saving is None else limits.recovery
+        gone = job.shards.gone(now, patience) if job.phase != "EMPTY" else None
         if gone is not None:
-            return Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {limits.link:g} s")
+            return Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {patience:g} s")
         if training is not None and not training.settle(now, limits.rejoin):
             lost = " and ".join(f"{worker} was lost" for worker in job.members.lost.values())
             why = f"{lost} and nobody took its place" if lost else "workers are missing"
             return Done(4, f"{why} for {limits.rejoin:g} s")
+        if job.phase == "RESTORING" and self._longer(limits.recovery, now):
+            return Done(4, f"not gone on within {limits.recovery:g} s: the job waits for {self.reason(job)}")
+        if job.awaits_first:
+            return None
         if job.phase == "RUNNING" and self.overdue(job, now):
             return Done(4, f"not started within {limits.start:g} s: {self.reason(job)}")
         return None
 
     def overdue(self, job: Job, now: float) -> bool:
         """Whether the job has not started for longer than it may."""
-        if job.training is not None and job.training.started:
-            return False
+        started = job.training is not None and job.training.started
+        return not started and self._longer(self._limits.start, now)
+
+    def _longer(self, seconds: float, now: float) -> bool:
         if self._unstarted_since is None:
             self._unstarted_since = now
-        return now - self._unstarted_since > self._limits.start
+        return now - self._unstarted_since > seconds

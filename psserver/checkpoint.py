@@ -1,0 +1,96 @@
+"""This shard's part of checkpoints: written beside training, read when the job begins from one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grpc_ps.client.shared.blocks import Block
+from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest
+from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_name
+from grpc_ps.client.shared.checkpoint_part import write_part
+from grpc_ps.client.shared.errors import CheckpointError
+from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.protos.coordination_pb2 import Saved
+from grpc_ps.psserver.finite import all_finite
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """A block's bytes at one position: its value, and its slots by name. Later updates do not change them."""
+
+    block: Block
+    value: memoryview
+    slots: Mapping[str, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValues:
+    """What a block begins with: flat arrays of its value and of its slots by name."""
+
+    value: Array
+    slots: Mapping[str, Array]
+
+
+class CheckpointFiles:
+    """Writes and reads the parts of one shard. Any thread may use it.
+
+    Args:
+        directory: the folder of checkpoints, the same for all shards.
+        shard, shard_count: which part is this shard's.
+        at: told the points of writing.
+    """
+
+    def __init__(self, directory: Path, shard: int, shard_count: int, at: At = nowhere) -> None:
+        self.directory = directory
+        self._file = part_name(shard, shard_count)
+        self._at = at
+
+    def write(self, folder: str, step: int, state: Sequence[BlockState]) -> Saved:
+        """Writes the state into `folder`, or says why that is not possible. Never raises for what a disk may do."""
+        pieces = [pair for held in state for pair in _pieces(held)]
+        for piece, data in pieces:
+            if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
+                name = f"{piece.parameter} ({piece.slot})" if piece.slot else piece.parameter
+                return Saved(folder=folder, non_finite=name, error="a number is not finite")
+        try:
+            part = write_part(self.directory / folder, self._file, pieces, {"global_step": str(step)}, self._at)
+        except CheckpointError as error:
+            return Saved(folder=folder, error=str(error))
+        return Saved(folder=folder, file=part.file, bytes=part.bytes, sha256=part.sha256)
+
+    def read(self, name: str, blocks: Sequence[Block], slots: Sequence[str]) -> list[BlockValues]:
+        """Reads those blocks with their slots out of the checkpoint of that name, whatever parts they are in.
+
+        Raises:
+            CheckpointError: it is not there, damaged, or of another optimizer.
+        """
+        path = self.directory / name
+        with Checkpoint(path, read_manifest(path)).open() as reader:
+            return [
+                BlockValues(
+                    _read(reader, block, ""),
+                    {slot: _read(reader, block, slot) for slot in slots if block.trainable and block.floating},
+                )
+                for block in blocks
+            ]
+
+
+def _pieces(held: BlockState) -> list[tuple[Piece, memoryview]]:
+    block = held.block
+    named = {"": held.value, **held.slots}
+    return [(Piece(block.parameter, slot, block.start, block.stop, block.dtype), data) for slot, data in named.items()]
+
+
+def _read(reader: Any, block: Block, slot: str) -> Array:
+    array = np.empty(block.stop - block.start, numpy_dtype(block.dtype))
+    if array.size:
+        reader.read(block.parameter, slot, block.start, block.stop, array)
+    return array

@@ -1,0 +1,171 @@
+"""The lead's folder of checkpoints: what is committed to it, and what a job goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
+from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
+from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, step_name
+from grpc_ps.client.shared.errors import CheckpointError
+from grpc_ps.client.shared.logs import event
+from grpc_ps.psserver.lead.job import Job
+from grpc_ps.psserver.lead.resuming import Restored
+from grpc_ps.psserver.lead.saving import Attempt, TrainingState
+from grpc_ps.psserver.lead.settings import Signature
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class CheckpointKeeper:
+    """Does what the lead has to do in the folder, one thing after the other in a thread of its own.
+
+    Args:
+        settings: where, and how many are kept.
+        at: told the points of writing.
+    """
+
+    def __init__(self, settings: CheckpointSettings, at: At) -> None:
+        self._settings = settings
+        self._folder = CheckpointFolder(settings.directory, at)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commits")
+
+    @property
+    def directory(self) -> Path:
+        """The folder."""
+        return self._folder.path
+
+    @property
+    def mark(self) -> str:
+        """What a shard finds in the same folder."""
+        return self._folder.mark
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of that step is."""
+        return self._folder.step_path(step)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def take(self, run: int) -> int:
+        """Makes the folder this lead's. Returns the job's id: the folder's, if there has been one, else `run`.
+
+        Raises:
+            CheckpointError: it is another process's, or cannot be written to.
+        """
+        return await self._run(lambda: self._folder.take(run))
+
+    async def newest(self, *, cold: bool) -> Restored | None:
+        """What the job goes on from: the newest checkpoint that is whole; None if there is none at all.
+
+        Args:
+            cold: the lead has just started.
+
+        Raises:
+            CheckpointError: none is whole, or there is none and one was demanded.
+        """
+        found = await self._run(lambda: self._folder.newest(_skip))
+        if found is None and cold and self._settings.restore:
+            raise CheckpointError(f"--restore: {self.directory} has no checkpoint to go on from")
+        return restored(found.manifest, cold=cold) if found is not None else None
+
+    async def commit(self, attempt: Attempt, manifest: Manifest) -> Path:
+        """Makes a checkpoint of an attempt's parts, then removes what need not be kept.
+
+        Raises:
+            CheckpointError: it could not be done; what was there is as it was.
+        """
+        return await self._run(partial(self._commit, attempt.folder, manifest))
+
+    def _commit(self, folder: str, manifest: Manifest) -> Path:
+        path = self._folder.commit(folder, manifest)
+        best = self._settings.best
+        kept = self._folder.best(best, higher_is_better=self._settings.best_rises) if best else None
+        try:
+            removed = self._folder.prune(self._settings.keep, protect=() if kept is None else (kept,))
+        except CheckpointError as error:
+            event(logger, "checkpoints_not_removed", logging.WARNING, why=error)
+        else:
+            event(logger, "checkpoints_removed", logging.DEBUG, steps=removed)
+        return path
+
+    async def discard(self, folder: str) -> None:
+        """Removes what is left of an attempt that failed. What a slow shard still writes there goes later."""
+        await self._run(partial(self._folder.discard, folder))
+
+    async def note(self, step: int, metrics: Mapping[str, float], evaluated_step: int) -> None:
+        """Notes an evaluation beside the checkpoint of that step, for which it stands; that may be gone."""
+        try:
+            await self._run(partial(self._folder.note_evaluation, step, metrics, evaluated_step))
+        except CheckpointError as error:
+            event(logger, "evaluation_not_noted", logging.WARNING, why=error)
+
+    def close(self) -> None:
+        """Gives the folder back, once what is under way has ended."""
+        self._thread.submit(self._folder.release)
+        self._thread.shutdown(wait=True)
+
+
+def _skip(line: str) -> None:
+    event(logger, "checkpoint_skipped", logging.WARNING, why=line)
+
+
+def manifest_of(job: Job, attempt: Attempt, plan_fingerprint: str) -> Manifest:
+    """What a checkpoint says of the job as it is now."""
+    definition, state = job.definition, attempt.state
+    if definition is None:
+        raise LookupError("only a job that is defined is saved")
+    parts = (attempt.parts[shard] for shard in range(job.shards.count))
+    return Manifest(
+        run=job.run,
+        global_step=state.step,
+        opened=job.opened,
+        model=definition.model,
+        settings=dict(definition.settings),
+        opened_settings=dict(definition.opened),
+        parameters=tuple(
+            ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
+            for it in definition.parameters.values()
+        ),
+        shard_count=job.shards.count,
+        plan_fingerprint=plan_fingerprint,
+        cursor=state.cursor,
+        returned=state.returned,
+        learning_rate_factor=state.factor,
+        paused=state.paused,
+        started=state.started,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        parts=tuple(Part(part.file, part.size, part.sha256) for part in parts),
+    )
+
+
+def restored(manifest: Manifest, *, cold: bool) -> Restored:
+    """The job as that manifest has it."""
+    return Restored(
+        name=step_name(manifest.global_step),
+        model=manifest.model,
+        parameters={
+            spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in manifest.parameters
+        },
+        settings=manifest.settings,
+        opened=manifest.opened_settings,
+        opened_count=manifest.opened,
+        state=TrainingState(
+            step=manifest.global_step,
+            cursor=manifest.cursor,
+            returned=manifest.returned,
+            factor=manifest.learning_rate_factor,
+            paused=manifest.paused,
+            started=manifest.started,
+        ),
+        cold=cold,
+    )

@@ -1,0 +1,84 @@
+"""Checkpoints that are made of what the shards have written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpc_ps.client.shared.errors import CheckpointError, PeerLost
+from grpc_ps.client.shared.logs import event
+from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper, manifest_of
+from grpc_ps.psserver.lead.saving import Attempt
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.lead.coordinator import Coordinator
+    from grpc_ps.psserver.lead.job import Job
+
+LOOK_SECONDS = 0.02
+"""Between two looks whether a checkpoint is committed."""
+
+logger = logging.getLogger(__name__)
+
+
+class Commits:
+    """Commits checkpoints beside the decisions, and tells those how it went.
+
+    Not guarded: used by the lead's event loop alone.
+
+    Args:
+        keeper: the folder.
+    """
+
+    def __init__(self, lead: Coordinator, keeper: CheckpointKeeper) -> None:
+        self.keeper = keeper
+        self._lead = lead
+
+    async def commit(self, job: Job, attempt: Attempt, plan_fingerprint: str) -> None:
+        """Makes a checkpoint of the parts that the shards have written."""
+        manifest = manifest_of(job, attempt, plan_fingerprint)
+        step, error = attempt.state.step, ""
+        try:
+            path = await self.keeper.commit(attempt, manifest)
+        except CheckpointError as failure:
+            error = str(failure)
+            event(logger, "checkpoint_failed", logging.WARNING, global_step=step, why=error)
+        else:
+            seconds = self._lead.now() - attempt.begun
+            event(logger, "checkpoint", global_step=step, path=path, seconds=f"{seconds:.3f}")
+        if job is self._lead.job:
+            self._lead.act(lambda now: job.committed(attempt.folder, error, now))
+            # A shard that waits for that to leave is told now.
+            self._lead.following.wake()
+
+    def note(self, metrics: Mapping[str, float], evaluated_step: int, start: Callable[..., None]) -> None:
+        """An evaluation stands for the newest checkpoint that is not younger."""
+        saving = self._lead.job.saving
+        if saving is not None and saving.committed is not None and saving.committed <= evaluated_step:
+            start(self.keeper.note(saving.committed, metrics, evaluated_step))
+
+    async def save(self, seconds: float) -> tuple[int, Path]:
+        """Saves the present step, unless it is saved, and waits for that; returns the step and where it is.
+
+        Raises:
+            CheckpointError: it could not be written. PeerLost: not in time.
+        """
+        deadline = time.monotonic() + seconds
+        lead = self._lead
+        step = lead.act(lead.job.save)
+        saving = lead.job.saving
+        assert saving is not None, "a job that can be saved has a plan for it"
+        failures = saving.failures
+        while saving.committed is None or saving.committed < step:
+            if saving.failures > failures:
+                raise CheckpointError(saving.error)
+            if time.monotonic() > deadline or saving is not lead.job.saving or lead.job.done is not None:
+                raise PeerLost(f"the checkpoint of step {step} was not committed within {seconds:g} s")
+            await asyncio.sleep(LOOK_SECONDS)
+            if saving.current is None and lead.job.phase == "RUNNING" and (saving.committed or 0) < step:
+                # Another one was on its way when this was asked for.
+                step = lead.act(lead.job.save)
+        return saving.committed, self.keeper.path(saving.committed)

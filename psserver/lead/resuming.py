@@ -1,0 +1,99 @@
+"""Going on with a job that had stopped: what a checkpoint gives back, and what may be otherwise from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from grpc_ps.psserver.lead.joining import Definition
+from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.saving import TrainingState
+from grpc_ps.psserver.lead.settings import Settings, Signature, Value, complete
+from grpc_ps.psserver.lead.until import parse_until
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.lead.job import Job
+    from grpc_ps.psserver.lead.training import Training
+
+RESTATABLE = frozenset(
+    (
+        "steps",
+        "epochs",
+        "until",
+        "eval_every",
+        "mode",
+        "workers",
+        "backup",
+        "min_workers",
+        "max_workers",
+        "max_staleness",
+        "learning_rate",
+        "schedule",
+        "warmup_steps",
+        "threads",
+    )
+)
+"""Settings of the lead alone: whoever goes on with a job may state others. All others are in the state itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A job as a checkpoint has it.
+
+    Attributes:
+        name: the checkpoint's.
+        settings, opened: as `Definition`.
+        opened_count: initialisations so far.
+        cold: the lead has just started; otherwise it has rolled back, and nothing may be stated anew.
+    """
+
+    name: str
+    model: str
+    parameters: Mapping[str, Signature]
+    settings: Settings
+    opened: Settings
+    opened_count: int
+    state: TrainingState
+    cold: bool
+
+
+def restated(settings: Settings, news: Settings, whose: str) -> dict[str, Value]:
+    """The settings with what is stated anew.
+
+    Raises:
+        Refusal: CHECKPOINT for a setting that is in the state itself; MISMATCH for values that contradict each other.
+    """
+    for name, value in news.items():
+        if name in settings and name not in RESTATABLE:
+            raise Refusal(
+                "CHECKPOINT",
+                f"{name}: {whose} has {value!r}, the checkpoint {settings[name]!r}; to take its weights alone, "
+                "export them (psctl export) and begin another job with --init-from",
+            )
+    return complete({name: value for name, value in news.items() if name in settings}, settings)
+
+
+def begin_restored(job: Job, restored: Restored) -> None:
+    """Defines a job as a checkpoint has it. A lead that has just started waits for workers as for the first time."""
+    job.definition = Definition(
+        model=restored.model,
+        settings=dict(restored.settings),
+        parameters=restored.parameters,
+        opened=restored.opened,
+    )
+    job.evaluation.until = parse_until(str(restored.settings["until"]))
+    state = replace(restored.state, started=False) if restored.cold else restored.state
+    job.training = job.new_training(restored.settings, state)
+
+
+def restarted(job: Job, settings: dict[str, Value]) -> Training | None:
+    """Defines the job anew with other settings. Returns its training from where it is; None if that would be over."""
+    if job.definition is None or job.training is None:
+        return None
+    again = job.new_training(settings, job.training.state())
+    if job.done is not None and again.is_over():
+        return None
+    job.definition.settings = settings
+    job.evaluation.until = parse_until(str(settings["until"]))
+    return again
