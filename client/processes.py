@@ -60,14 +60,19 @@ class Child:
     kernel ends it together with the thread that started it.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, post: Callable[[Event], None]) -> None:
-        """Starts `command`, called `name` for people, with its output in the file `log` and as events to `post`."""
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, post: Callable[[Event], None], *, again: bool = False
+    ) -> None:
+        """Starts `command`, called `name` for people, with its output in the file `log` and as events to `post`.
+
+        `again` lets what is in the file stay.
+        """
         self.name = name
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         # None until its `Exited` came; 128 + n if signal n ended it, as in a shell.
         self.code: int | None = None
         self._post = post
-        self._log = log.open("wb", buffering=0)
+        self._log = log.open("ab" if again else "wb", buffering=0)
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
@@ -132,10 +137,13 @@ class ProcessGroup:
         # SimpleQueue, because signal handlers put into it.
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
-    def start(self, name: str, command: Sequence[str]) -> Child:
-        """Starts a process whose log file is named after it: "worker 1" writes worker-1.log."""
+    def start(self, name: str, command: Sequence[str], *, again: bool = False) -> Child:
+        """Starts a process whose log file is named after it: "worker 1" writes worker-1.log.
+
+        One that is started `again` after its end goes on in the same file.
+        """
         log = self._log_dir / f"{name.replace(' ', '-')}.log"
-        child = Child(name, command, log, self._events.put)
+        child = Child(name, command, log, self._events.put, again=again)
         self.children.append(child)
         return child
 

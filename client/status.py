@@ -62,11 +62,31 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointStatus:
+    """The checkpoints of a job whose shards have a folder for them.
+
+    Attributes:
+        directory: the folder, as the lead names it.
+        global_step: of the newest committed one, None before the first; `age_ms` is the time since it was committed.
+        saving: whether one is being written.
+        error: why the last attempt failed; empty if it did not.
+        restored_step: global step of the checkpoint that the job went on from last; None if it began anew.
+    """
+
+    directory: str
+    global_step: int | None = None
+    age_ms: int = 0
+    saving: bool = False
+    error: str = ""
+    restored_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterStatus:
     """A cluster at one moment.
 
     Attributes:
-        phase: empty, opening, running or stopped.
+        phase: empty, opening, running, restoring (the shards return to a checkpoint) or stopped.
         model: its name; empty before the job is open, like `settings`.
         settings: what holds for all processes, by the names of `job.proto`.
         opened: initialisations of the model so far.
@@ -76,6 +96,8 @@ class ClusterStatus:
         evaluation: the newest one; None before the first.
         position: last entry of the lead's log.
         exit_code: what the job ended with, and `reason`, why if that is not just its target; set when stopped.
+        checkpoint: the job's checkpoints; None where the shards have no folder for them.
+        rollbacks: times that the job went back to a checkpoint since the lead started.
         parameters: what the model has, and `plan_fingerprint` the placement of that; empty before the job is open.
     """
 
@@ -97,6 +119,8 @@ class ClusterStatus:
     position: int = 0
     exit_code: int = 0
     reason: str = ""
+    checkpoint: CheckpointStatus | None = None
+    rollbacks: int = 0
     parameters: tuple[ParameterSpec, ...] = ()
     plan_fingerprint: str = ""
 
@@ -138,9 +162,19 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         position=response.position,
         exit_code=response.exit_code,
         reason=response.reason,
+        checkpoint=CheckpointStatus(**_fields(response.checkpoint)) if response.HasField("checkpoint") else None,
+        rollbacks=response.rollbacks,
         parameters=tuple(map(from_proto, response.job.parameters)),
         plan_fingerprint=response.job.plan_fingerprint,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A checkpoint that was asked for and is committed: its global step, and its folder as the lead names it."""
+
+    global_step: int
+    path: str
 
 
 def _evaluation(response: control_pb2.StatusResponse) -> Evaluation | None:

@@ -12,7 +12,7 @@ import click
 from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands.programs import typed, worker_record
 from grpc_ps.client.commands.tables import metrics_text
-from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.commands.target import connect, security_flags, target_options
 from grpc_ps.client.shared.errors import JobFailed, NotOpen
 from grpc_ps.client.shared.flags import Command, Real
 
@@ -35,10 +35,11 @@ def evaluate(ps: str | None, log_dir: Path | None, timeout: float, as_json: bool
     A worker command reads a snapshot of the newest step and computes the metrics on the test data, while training goes
     on. --model-arg and the data have to be as the job's workers have them.
     """
-    cluster = addresses(ps, log_dir)
-    if flags["model"] is None:
-        flags["model"] = _model_of(cluster)
-    typed_flags = typed({"ps": ",".join(cluster), **flags})
+    with connect(ps, log_dir) as client:
+        cluster = client.addresses
+        if flags["model"] is None:
+            flags["model"] = _model_of(client)
+    typed_flags = typed({"ps": ",".join(cluster), **security_flags(), **flags})
     record = worker_record(["evaluate", *typed_flags], seconds=timeout, what="worker evaluate")
     if as_json:
         click.echo(json.dumps(record))
@@ -46,15 +47,14 @@ def evaluate(ps: str | None, log_dir: Path | None, timeout: float, as_json: bool
         click.echo(_line(record))
 
 
-def _model_of(cluster: tuple[str, ...]) -> str:
+def _model_of(client: PSClient) -> str:
     """Returns the name of the job's model.
 
     Raises:
         NotOpen: there is no job yet.
         click.UsageError: it is none of ours, so its name does not say where it is.
     """
-    with PSClient(cluster) as client:
-        model = client.status().model
+    model = client.status().model
     if not model:
         raise NotOpen("the cluster has no model yet")
     if model not in OUR_MODELS:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import click
 
+from grpc_ps.client.commands.certs import certs
+from grpc_ps.client.commands.checkpoint import checkpoint
+from grpc_ps.client.commands.doctor import doctor
 from grpc_ps.client.commands.evaluate import evaluate
+from grpc_ps.client.commands.export import export
+from grpc_ps.client.commands.inspect import inspect
 from grpc_ps.client.commands.launch import launch
 from grpc_ps.client.commands.placement import placement
 from grpc_ps.client.commands.set import set_job
@@ -17,7 +22,9 @@ from grpc_ps.client.shared.flags import Group
 
 
 @click.group(
-    cls=Group, commands=[launch, status, watch, set_job, placement, evaluate, stop], invoke_without_command=True
+    cls=Group,
+    commands=[launch, status, watch, set_job, checkpoint, inspect, export, placement, evaluate, stop, certs, doctor],
+    invoke_without_command=True,
 )
 @click.version_option(package_name="grpc-ps", message="grpc-ps %(version)s")
 @click.pass_context

@@ -18,13 +18,20 @@ from grpc_ps.client.commands.programs import program, run_worker, typed
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
+from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
+from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device")
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "grace")
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
+# Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
+_DRAIN_SECONDS = 60.0
+# Seconds beyond --grace that a process gets to end in, once the job has failed or it was told to.
+_SLACK_SECONDS = 2.0
 # Seconds for a worker to check its flags and to read its data, which may lie on a slow disk.
 _CHECK_SECONDS = 120.0
 
@@ -52,26 +59,47 @@ _CHECK_SECONDS = 120.0
     show_default=True,
     help="Seconds for all shards to be ready.",
 )
+@click.option(
+    "--max-restarts",
+    type=flags.Whole(0, 1_000_000),
+    default=0,
+    show_default=True,
+    help="How many processes that die are started again, all in all. Shards: with --checkpoint-dir.",
+)
+@limit_options()
 @click.option("--no-progress", is_flag=True, help="On a terminal too: the processes' own lines, no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on stdout, lines on stderr.")
+@checkpoint_options()
 @job_flags.job_options(*_JOB_FLAGS)
-def launch(shards: int, workers: int, log_dir: Path | None, ready_timeout: float, **values: Any) -> None:
+@sent_fault_options()
+def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> None:
     """Starts a cluster on this machine.
 
     psctl watches over its shards and workers and ends with them. If one process fails, all are ended and psctl exits
     with that process's exit code. Ctrl-C ends all. Without --threads the processes share out this machine's cores.
+
+    With --checkpoint-dir the same command goes on from the newest checkpoint. --max-restarts starts again what was
+    killed, lost its peers or met an unexpected error, for as long as the job is not over.
     """
+    checkpoints = checkpoint_settings(values)
     passed_on = _worker_flags(shards, workers, values)
+    own_flags = _faults(shards, workers + (values["backup"] or 0), values)
     # Nothing starts when a worker finds its flags, its model or its data wrong.
     run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
     folder = _prepare(log_dir)
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
-        shard_command=[program("psserver"), "--host", "127.0.0.1"],
+        shard_command=[program("psserver"), "--host", "127.0.0.1", *shard_flags(values)],
         worker_command=[program("worker"), *passed_on],
         log_dir=folder,
-        ready_timeout=ready_timeout,
+        own_flags=own_flags,
+        max_restarts=values["max_restarts"],
+        checkpoints=checkpoints is not None,
+        ready_timeout=values["ready_timeout"],
+        settle=values["grace"] + _SLACK_SECONDS,
+        grace=values["grace"] + _SLACK_SECONDS,
+        drain_timeout=_DRAIN_SECONDS + (checkpoints.timeout if checkpoints else 0),
     )
     as_json = values["as_json"]
     out = sys.stderr if as_json else sys.stdout
@@ -79,6 +107,19 @@ def launch(shards: int, workers: int, log_dir: Path | None, ready_timeout: float
     with make_view(out, bars=out.isatty() and not values["no_progress"]) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
     _report(result, folder, as_json=as_json)
+
+
+def shard_flags(values: Mapping[str, Any]) -> list[str]:
+    """Returns what every shard is told, the lead's own flags too: any of them may say which folder it has."""
+    return typed({name: values[name] for name in (*LIMIT_FLAGS, *CHECKPOINT_FLAGS)})
+
+
+def _faults(shards: int, workers: int, values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Returns the flags of --fault for each process that one is for."""
+    names = [*(f"ps {shard}" for shard in range(shards)), *(f"worker {index}" for index in range(workers))]
+    if strangers := {who for who, _ in values["fault"] if " " in who} - {*names}:
+        raise click.UsageError(f"--fault: there is no {min(strangers)}: there are {', '.join(names)}")
+    return {name: faults_for(name, values["fault"], values["fault_seed"]) for name in names}
 
 
 def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[str]:
@@ -149,6 +190,8 @@ def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
     if whole["metrics"]:
         parts.insert(1, metrics_text(whole["metrics"]))
+    if result.restarts:
+        parts.append(f"{result.restarts} restart{'s' * (result.restarts > 1)}")
     lines = [", ".join(parts)]
     for number, worker in enumerate(result.workers):
         outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from grpc_ps.client.client import PSClient
+from grpc_ps.client.client import ClusterStatus
 from grpc_ps.client.commands import tables
 from grpc_ps.client.commands.programs import typed, worker_record
-from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
 from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
 from grpc_ps.client.shared.flags import Command, Real, Whole
@@ -96,7 +96,8 @@ def placement(
     """
     _check(model, shards, model_arg, running=ps or log_dir)
     if model is None:
-        view = _running(addresses(ps, log_dir))
+        with connect(ps, log_dir) as client:
+            view = _running(client.status())
     else:
         view = _planned({"model": model, "model_arg": model_arg}, shards or 1, timeout)
     if as_json:
@@ -116,15 +117,13 @@ def _check(model: str | None, shards: int | None, model_arg: tuple[str, ...], *,
         raise click.UsageError("--shards: must be given with --model")
 
 
-def _running(shard_addresses: Sequence[str]) -> PlacementView:
+def _running(now: ClusterStatus) -> PlacementView:
     """Returns the placement of the job that runs.
 
     Raises:
         NotOpen: none has been opened.
         Mismatch: the shards place by another rule.
     """
-    with PSClient(shard_addresses) as client:
-        now = client.status()
     if not now.parameters:
         waiting = f": it waits for {now.waiting_for}" if now.waiting_for else ""
         raise NotOpen(f"the cluster has no model yet{waiting}")

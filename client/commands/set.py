@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from grpc_ps.client.client import Changed, ClusterStatus, PSClient
+from grpc_ps.client.client import Changed, ClusterStatus
 from grpc_ps.client.commands.tables import bound
-from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.flag_forms import Bound
 from grpc_ps.client.shared.flags import MAX_U32, Command, OneOf, Real, Whole
 from grpc_ps.client.shared.job_flags import MODES, check_job_flags
@@ -50,7 +50,7 @@ def set_job(ps: str | None, log_dir: Path | None, as_json: bool, pause: bool, re
     if all(value is None for value in changes.values()):
         raise click.UsageError(f"nothing to change: give {_FLAGS}")
     check_job_flags(changes)
-    with PSClient(addresses(ps, log_dir)) as client:
+    with connect(ps, log_dir) as client:
         before = client.status()
         after = client.set(**changes)
     differences = dict(_differences(before, after))

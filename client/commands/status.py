@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands import tables
-from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.flags import Command
 
 
@@ -23,7 +22,7 @@ def status(ps: str | None, log_dir: Path | None, as_json: bool) -> None:
     the updates, by all workers, between the parameters that a gradient was computed with and its own. It may be above
     --max-staleness, which bounds by how many applied pushes a worker is ahead of the slowest.
     """
-    with PSClient(addresses(ps, log_dir)) as client:
+    with connect(ps, log_dir) as client:
         now = client.status()
     if as_json:
         click.echo(json.dumps(now.to_dict()))

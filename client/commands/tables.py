@@ -37,7 +37,7 @@ def make_table(title: str, *columns: str) -> Table:
 def picture(now: ClusterStatus, *, steps_per_second: float | None = None) -> Group:
     """Returns all of a cluster's state: some lines and two tables."""
     rate = pace(steps_per_second)
-    lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now)]
+    lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now), checkpoint(now)]
     return Group(*(Text(line) for line in lines if line), shards_table(now), workers_table(now))
 
 
@@ -110,6 +110,36 @@ def evaluation(now: ClusterStatus) -> str:
     """Returns the newest evaluation in one line; nothing before the first."""
     found = now.evaluation
     return "" if found is None else f"evaluation at global step {found.global_step}: {metrics_text(found.metrics)}"
+
+
+def checkpoint(now: ClusterStatus) -> str:
+    """Returns the checkpoints in one line; nothing where the shards have no folder for them."""
+    saved = now.checkpoint
+    if saved is None:
+        return ""
+    newest = "none yet" if saved.global_step is None else f"step {saved.global_step}, {_ago(saved.age_ms)}"
+    parts = [f"checkpoint: {newest}", f"in {saved.directory}", *checkpoint_notes(now)]
+    return ", ".join(parts)
+
+
+def checkpoint_notes(now: ClusterStatus) -> list[str]:
+    """Returns what is out of the ordinary about the checkpoints."""
+    saved = now.checkpoint
+    if saved is None:
+        return []
+    times = f"{now.rollbacks} rollback{'s' * (now.rollbacks > 1)}"
+    notes = {
+        "saving": saved.saving,
+        f"last attempt failed: {' '.join(saved.error.split())}": saved.error,
+        f"resumed from step {saved.restored_step}": saved.restored_step is not None,
+        times: now.rollbacks,
+    }
+    return [text for text, holds in notes.items() if holds]
+
+
+def _ago(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
 
 
 def metrics_text(metrics: Mapping[str, float | None]) -> str:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from grpc_ps.client.client import ClusterStatus, PSClient
-from grpc_ps.client.processes import Event, Exited, Line
+from grpc_ps.client.launch import LaunchEvent, Restart
+from grpc_ps.client.processes import Exited, Line
 from grpc_ps.client.shared.errors import PsError
 
 # Seconds between two looks at the cluster.
@@ -21,7 +22,7 @@ _INTERVAL = 0.5
 class View(Protocol):
     """Gets what happens, in the main thread."""
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: LaunchEvent) -> None:
         """Takes one event of a process."""
 
     def started(self, addresses: tuple[str, ...]) -> None:
@@ -45,12 +46,14 @@ class _Lines:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         pass
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: LaunchEvent) -> None:
         # A worker's summary on stdout is for the launcher; it gives the whole cluster's at the end.
         if isinstance(event, Line) and not (event.stdout and event.text.startswith("{")):
             self._say(f"[{event.child.name}] {event.text}")
         elif isinstance(event, Exited):
             self._say(f"[{event.child.name}] ended with exit code {event.child.code}")
+        elif isinstance(event, Restart):
+            self._say(str(event))
 
     def started(self, addresses: tuple[str, ...]) -> None:
         self._say(f"shards: {','.join(addresses)}; workers are starting, each imports TensorFlow (some seconds)")
@@ -77,6 +80,8 @@ class _Bars:
             console=Console(file=out),
         )
         self._tasks: dict[str, TaskID] = {}
+        # The last one that was said to have begun from a checkpoint.
+        self._generation = 0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -91,11 +96,16 @@ class _Bars:
             self._thread.join(5 * _INTERVAL)
         self._progress.stop()
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: LaunchEvent) -> None:
         if isinstance(event, Line) and ": evaluation at " in event.text:
-            self._progress.console.print(event.text, markup=False, highlight=False)
-        if isinstance(event, Exited) and event.child.code:
-            self._progress.console.print(f"[{event.child.name}] ended with exit code {event.child.code}", markup=False)
+            self._print(event.text)
+        elif isinstance(event, Exited) and event.child.code:
+            self._print(f"[{event.child.name}] ended with exit code {event.child.code}")
+        elif isinstance(event, Restart):
+            self._print(str(event))
+
+    def _print(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
 
     def started(self, addresses: tuple[str, ...]) -> None:
         self._set("cluster", 0, None, "starting workers: each imports TensorFlow")
@@ -103,14 +113,20 @@ class _Bars:
         self._thread.start()
 
     def _follow(self, addresses: tuple[str, ...]) -> None:
-        # Without an answer the bars stand still; the processes themselves say what is wrong.
-        with suppress(PsError), PSClient(addresses) as client:
-            for now in client.watch(_INTERVAL):
-                if self._ended.is_set():
-                    return
-                self._show(now)
+        with PSClient(addresses) as client:
+            while not self._ended.is_set():
+                # Without an answer the bars stand still; the processes themselves say what is wrong. A lead that was
+                # started again answers again.
+                with suppress(PsError):
+                    for now in client.watch(_INTERVAL, stop=self._ended.is_set):
+                        self._show(now)
+                self._ended.wait(_INTERVAL)
 
     def _show(self, now: ClusterStatus) -> None:
+        saved = now.checkpoint
+        if saved is not None and saved.restored_step is not None and now.generation != self._generation:
+            self._generation = now.generation
+            self._print(f"resumed from step {saved.restored_step}")
         steps = int(now.settings.get("steps", 0)) or None
         starting = "starting workers: each imports TensorFlow" if now.phase == "empty" else now.phase
         self._set("cluster", now.global_step, steps, now.waiting_for or starting)

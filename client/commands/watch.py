@@ -14,9 +14,11 @@ from types import FrameType
 import click
 from rich.live import Live
 
-from grpc_ps.client.client import ClusterStatus, PSClient
+from grpc_ps.client.client import ClusterStatus
+from grpc_ps.client.cluster_file import ClusterFile, is_running
 from grpc_ps.client.commands import tables
-from grpc_ps.client.commands.target import addresses, target_options
+from grpc_ps.client.commands.target import connect, launch_folder, target_options
+from grpc_ps.client.shared.errors import JobFailed
 from grpc_ps.client.shared.flags import Command, Real
 
 # Milliseconds over which the pace is taken: one reading alone says little of a job of few steps a second.
@@ -30,18 +32,41 @@ _PACE_MS = 10_000
 def watch(ps: str | None, log_dir: Path | None, interval: float, as_json: bool) -> None:
     """Shows a cluster until it ends.
 
-    On a terminal that is a live table, elsewhere one line a reading. Ends with exit code 0 when the job stops or its
-    lead goes away. Ctrl-C ends the watching, not the job.
+    On a terminal that is a live table, elsewhere one line a reading. Ends with the job's exit code when the job stops.
+    A lead that goes away is waited for as long as the `psctl launch` runs that may start it again; with --ps that is
+    the end, and the exit code 0. Ctrl-C ends the watching, not the job.
     """
     interrupt = _Interrupt()
-    with PSClient(addresses(ps, log_dir)) as client:
-        readings = client.watch(interval, stop=lambda: interrupt.came)
-        if sys.stdout.isatty() and not as_json:
-            _show_table(readings)
-        else:
-            _print_lines(readings, as_json=as_json)
+    with connect(ps, log_dir) as client:
+        folder = launch_folder(ps, log_dir)
+        readings = client.watch(interval, stop=lambda: interrupt.came, may_return=lambda: _runs(folder))
+        table = sys.stdout.isatty() and not as_json
+        last = _show_table(readings) if table else _print_lines(readings, as_json=as_json)
     if interrupt.came:
         raise KeyboardInterrupt
+    if last is not None:
+        _check_end(last, folder)
+
+
+def _runs(folder: Path | None) -> bool:
+    """Whether the launch of that folder has not ended."""
+    if folder is None:
+        return False
+    found = ClusterFile.read(folder)
+    return found.exit_code is None and is_running(found.launcher)
+
+
+def _check_end(last: ClusterStatus, folder: Path | None) -> None:
+    """Says that the job has failed: by its last reading, or by the launch where the lead went before it could tell.
+
+    Raises:
+        JobFailed: it has; carries its exit code.
+    """
+    if last.phase == "stopped" and last.exit_code:
+        raise JobFailed(f"the job has failed with exit code {last.exit_code}: {last.reason}", exit_code=last.exit_code)
+    code = ClusterFile.read(folder).exit_code if folder and last.phase != "stopped" else 0
+    if code:
+        raise JobFailed(f"the cluster of {folder} has ended with exit code {code}; its logs are there", exit_code=code)
 
 
 class _Interrupt:
@@ -81,16 +106,19 @@ def _life(now: ClusterStatus) -> tuple[int, int]:
     return now.run, now.generation
 
 
-def _show_table(readings: Iterable[ClusterStatus]) -> None:
-    pace = Pace()
+def _show_table(readings: Iterable[ClusterStatus]) -> ClusterStatus | None:
+    """Shows all readings; returns the last one."""
+    pace, now = Pace(), None
     # Its own thread would only repeat what has not changed.
     with Live(console=tables.console(), auto_refresh=False) as live:
         for now in readings:
             live.update(tables.picture(now, steps_per_second=pace(now)), refresh=True)
+    return now
 
 
-def _print_lines(readings: Iterable[ClusterStatus], *, as_json: bool) -> None:
-    pace = Pace()
+def _print_lines(readings: Iterable[ClusterStatus], *, as_json: bool) -> ClusterStatus | None:
+    """Prints all readings; returns the last one, or None when nobody reads any more."""
+    pace, now = Pace(), None
     for now in readings:
         rate = pace(now)
         line = json.dumps({**now.to_dict(), "steps_per_second": rate}) if as_json else line_of(now, rate)
@@ -99,7 +127,8 @@ def _print_lines(readings: Iterable[ClusterStatus], *, as_json: bool) -> None:
         except BrokenPipeError:
             # Whoever read is gone (`| head`). What Python still holds for stdout must have somewhere to go.
             _to_nowhere(sys.stdout.fileno())
-            return
+            return None
+    return now
 
 
 def _to_nowhere(descriptor: int) -> None:
@@ -116,4 +145,7 @@ def line_of(now: ClusterStatus, steps_per_second: float | None) -> str:
     parts += [f"loss {sum(losses) / len(losses):.4g}"] if losses else []
     late = sum(worker.late for worker in now.workers)
     parts += [f"late {late}"] if late else []
+    if now.checkpoint is not None and now.checkpoint.global_step is not None:
+        parts.append(f"checkpoint step {now.checkpoint.global_step}")
+    parts += tables.checkpoint_notes(now)
     return ", ".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""The small languages of some flags' values: a schedule, the end of a job by a metric, a bound that may be none."""
+"""The small languages of some flags' values: a schedule, a metric to end or to choose by, a bound that may be none."""
 
 from __future__ import annotations
 
@@ -68,6 +68,24 @@ def until(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
         forms = f"{metric}<={found[3]} or {metric}>={found[3]}"
         raise refusal(param, ctx, value, f"whether {metric} is to rise or to fall is not known; write {forms}")
     return f"{metric}{relation}{number!r}"
+
+
+def best_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Writes a metric to choose by as `METRIC>` (more is better) or `METRIC<`; a click callback.
+
+    METRIC alone is for metrics whose direction is known, as with `until`: a guess would keep the worst.
+    """
+    if value is None:
+        return None
+    found = re.fullmatch(r"\s*(\w+)\s*([<>]?)\s*", value)
+    if found is None:
+        raise refusal(param, ctx, value, "must be METRIC, 'METRIC>' (more is better) or 'METRIC<' (less is better)")
+    metric = found[1]
+    relation = found[2] or _better(metric)[:1]
+    if not relation:
+        forms = f"'{metric}>' or '{metric}<'"
+        raise refusal(param, ctx, value, f"whether more or less of {metric} is better is not known; write {forms}")
+    return metric + relation
 
 
 def _better(metric: str) -> str:
