@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -22,6 +22,9 @@ from raw_stream import RawStream
 
 from grpc_ps.client.processes import ProcessGroup
 from grpc_ps.client.shared.process import prepare_process
+
+if TYPE_CHECKING:  # It imports gRPC, which the process has to be prepared for.
+    from grpc_ps.client import Security
 
 # Each side's steps are cut into so many turns; a turn begins with steps that are not counted.
 TURNS = 5
@@ -94,13 +97,13 @@ def ratios(ours: Side, raw: Side) -> Spread:
     return Spread.of([float(np.median(first) / np.median(second)) for first, second in pairs])
 
 
-def start_shards(group: ProcessGroup, count: int) -> tuple[str, list[psutil.Process]]:
-    """Starts shards for one job; returns their addresses as --ps takes them."""
+def start_shards(group: ProcessGroup, count: int, *more: str) -> tuple[str, list[psutil.Process]]:
+    """Starts shards for one job, with further flags; returns their addresses as --ps takes them."""
     addresses: list[str] = []
     shards = []
     for shard in range(count):
         lead = ["--lead", addresses[0]] if shard else []
-        flags = ["--shard", str(shard), "--shards", str(count), "--port", "0", *lead]
+        flags = ["--shard", str(shard), "--shards", str(count), "--port", "0", *lead, *more]
         child = group.start(f"ps {shard}", [program("psserver"), *flags])
         addresses.append(await_line(group, child, r"READY .*address=(\S+)")[1])
         shards.append(psutil.Process(child.pid))
@@ -108,16 +111,18 @@ def start_shards(group: ProcessGroup, count: int) -> tuple[str, list[psutil.Proc
 
 
 @contextmanager
-def push_pull(size: Size, shard_count: int) -> Iterator[Side]:
-    """Opens a job on shards of its own, which end with the block."""
+def push_pull(
+    size: Size, shard_count: int, shard_flags: Sequence[str] = (), security: Security | None = None
+) -> Iterator[Side]:
+    """Opens a job on shards of its own, with further flags, which end with the block."""
     from grpc_ps.client import ParameterSpec, PSClient
 
     generator = np.random.default_rng(0)
     specs = [ParameterSpec(name=f"p{i}", shape=shape, dtype="float32") for i, shape in enumerate(size.shapes)]
     gradients = {spec.name: generator.standard_normal(spec.shape, dtype=np.float32) for spec in specs}
     with processes() as group:
-        addresses, shards = start_shards(group, shard_count)
-        with PSClient(addresses) as client:
+        addresses, shards = start_shards(group, shard_count, *shard_flags)
+        with PSClient(addresses, security=security) as client:
             session = client.join("benchmark", specs, stated={"optimizer": "adagrad", "learning_rate": 0.01})
             session.open({spec.name: np.zeros(spec.shape, np.float32) for spec in specs})
             session.begin()
