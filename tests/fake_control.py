@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -56,17 +56,23 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         address: where it listens, while the `with` lasts.
         requests: what came to `Set`.
         answer: what `Set` answers, or is refused with.
+        waits: the milliseconds that came to `Checkpoint`.
+        saved: what `Checkpoint` answers, or is refused with.
+        gone: the readings, by their numbers, in place of which nobody answers.
     """
 
-    def __init__(self, *readings: wire.StatusResponse, then_gone: bool = False) -> None:
+    def __init__(self, *readings: wire.StatusResponse, then_gone: bool = False, gone: Collection[int] = ()) -> None:
         self._readings: Sequence[wire.StatusResponse] = readings or [status()]
         self._then_gone = then_gone
+        self._gone = gone
         self._asked = 0
         self._server = grpc.server(ThreadPoolExecutor(2))
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self.requests: list[wire.SetRequest] = []
         self.answer: wire.SetResponse | PsError = wire.SetResponse()
+        self.waits: list[int] = []
+        self.saved: wire.CheckpointResponse | PsError = wire.CheckpointResponse()
 
     def __enter__(self) -> FakeControl:
         self._server.start()
@@ -77,7 +83,7 @@ class FakeControl(control_pb2_grpc.ControlServicer):
 
     def Status(self, request: wire.StatusRequest, context: grpc.ServicerContext) -> wire.StatusResponse:
         self._asked += 1
-        if self._asked > len(self._readings) and self._then_gone:
+        if (self._asked > len(self._readings) and self._then_gone) or self._asked - 1 in self._gone:
             context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
         return self._readings[min(self._asked, len(self._readings)) - 1]
 
@@ -86,6 +92,12 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         if isinstance(self.answer, PsError):
             _refuse(context, self.answer)
         return self.answer
+
+    def Checkpoint(self, request: wire.CheckpointRequest, context: grpc.ServicerContext) -> wire.CheckpointResponse:
+        self.waits.append(request.wait_ms)
+        if isinstance(self.saved, PsError):
+            _refuse(context, self.saved)
+        return self.saved
 
 
 def _refuse(context: grpc.ServicerContext, error: PsError) -> NoReturn:

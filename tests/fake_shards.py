@@ -43,8 +43,10 @@ class FakeStream:
         self._ahead: list[Scripted | None] = []
         self._reading_ahead = False
 
-    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None, timeout: float) -> wire.Attached:
+    def attach(self, identity: job_pb2.Identity, job: job_pb2.JobSpec | None) -> None:
         self.sent.append(wire.PushPullRequest(attach=wire.Attach(id=identity, job=job)))
+
+    def attached(self, timeout: float) -> wire.Attached:
         return self._attached
 
     def send(self, message: bytes) -> None:

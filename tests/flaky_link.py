@@ -20,11 +20,10 @@ class FlakyLink:
         address: where clients connect, host:port.
     """
 
-    def __init__(self, server: str) -> None:
-        host, _, port = server.rpartition(":")
-        self._server = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+    def __init__(self, server: str, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.lead_to(server)
+        self._listener = socket.create_server((host, port))
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._peers: dict[socket.socket, socket.socket] = {}
@@ -51,6 +50,11 @@ class FlakyLink:
         self._thread.join(10)
         for one in (self._listener, self._wake, self._woken):
             one.close()
+
+    def lead_to(self, server: str) -> None:
+        """Forwards new connections to another server."""
+        there, _, behind = server.rpartition(":")
+        self._server = (there, int(behind))
 
     def cut(self) -> None:
         """Cuts all connections now."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grpc_ps.psserver.lead.log import Answer, Apply, Entry, PushId
+from grpc_ps.psserver.lead.log import Answer, Apply, Entry, Open, PushId
 from grpc_ps.psserver.server import ShardServer
 
 DEADLINE = 30.0
@@ -30,8 +30,12 @@ class Used:
 
 @dataclass(frozen=True)
 class Update:
-    """One update of one shard; `position` is its place in the log, `images` the pushes' bytes on that shard."""
+    """One update of one shard; `position` is its place in the log, `images` the pushes' bytes on that shard.
 
+    Incarnations and positions begin anew in each `generation`.
+    """
+
+    generation: int
     position: int
     step: int
     pushes: tuple[Used, ...]
@@ -46,7 +50,7 @@ class History:
 
     Attributes:
         entries: for each shard what it carried out, with positions.
-        updates: for each shard its updates.
+        updates: for each shard its updates; those that a rollback has undone are gone.
         hooks: called with the shard and each entry, before it is carried out.
         keep_images: whether updates keep the bytes of their pushes.
     """
@@ -59,17 +63,20 @@ class History:
         self.news = threading.Condition()
 
     def watch(self, server: ShardServer) -> None:
-        """Begins with a shard that has not started."""
+        """Begins with a shard that has not started, or goes on with one that is started again."""
         replay: Any = server._replay
-        shard, carry_out = len(self.entries), replay._carry_out
-        self.entries.append([])
-        self.updates.append([])
+        shard, carry_out = server.config.shard, replay._carry_out
+        if shard == len(self.entries):
+            self.entries.append([])
+            self.updates.append([])
 
         def noted(entry: Entry) -> None:
             for hook in self.hooks:
                 hook(shard, entry)
             with self.news:
                 self.entries[shard].append((replay.position, entry))
+                if isinstance(entry, Open):
+                    self.updates[shard] = [update for update in self.updates[shard] if update.step <= entry.step]
                 if isinstance(entry, Apply):
                     self.updates[shard].append(self._update(replay, entry))
                 self.news.notify_all()
@@ -85,7 +92,7 @@ class History:
             used.append(Used(push, header.base_step, header.batch, header.examples, float(np.float32(weight))))
             if self.keep_images:
                 images.append(part.image.buffer.tobytes())
-        return Update(replay.position, entry.step, tuple(used), tuple(images))
+        return Update(replay.identity.generation, replay.position, entry.step, tuple(used), tuple(images))
 
     def until(self, condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
         """Waits until what was carried out makes the condition true; it is asked again after each entry."""
@@ -129,10 +136,19 @@ class History:
             for other in self.updates[1:]:
                 assert other == first[: len(other)], "shards applied different updates"
             assert [update.step for update in first] == list(range(1, len(first) + 1))
-            pushes = [used.push for update in first for used in update.pushes]
+            pushes = [(update.generation, used.push) for update in first for used in update.pushes]
         assert len(set(pushes)) == len(pushes), "a push was applied twice"
         batches = self.applied_batches()
         assert len(set(batches)) == len(batches), "a batch was used twice"
+
+    def check_rounds_after(self, step: int, quorum: int) -> None:
+        """The same for a job that began at a checkpoint of that step."""
+        for other in self.updates:
+            assert other == self.updates[0][: len(other)], "shards applied different updates"
+        assert [update.step for update in self.updates[0]] == list(range(step + 1, self.step + 1))
+        for update in self.updates[0]:
+            assert {used.base_step for used in update.pushes} == {update.step - 1}, update
+            assert len({used.push.worker for used in update.pushes}) == len(update.pushes) == quorum, update
 
     def check_rounds(self, quorum: Callable[[Update], int]) -> None:
         """What holds in sync besides: exactly so many gradients, of different workers, of the current step."""

@@ -14,7 +14,9 @@ import numpy as np
 
 from grpc_ps.client import PSClient, Reply, TrainingSession
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.errors import Fenced, PeerLost, PeerUnreachable
+from grpc_ps.client.shared.errors import Fenced, PeerLost, PeerUnreachable, RolledBack
+from grpc_ps.client.shared.faults import Faults
+from grpc_ps.client.shared.security import Security
 
 DEADLINE = 60.0
 
@@ -75,15 +77,17 @@ def run_worker(
     pushes: int | None = None,
     timeout: float = 20.0,
     rejoin: bool = False,
+    security: Security | None = None,
+    faults: Faults | None = None,
     **join: Any,
 ) -> Outcome:
     """Joins, opens if it is the first, and pushes until the job is done (or `pushes` were made), then leaves.
 
-    With `rejoin` a worker whose lease has ended joins again, as a real one does.
+    With `rejoin` a worker joins again as a real one does, when its lease has ended or the job has gone back.
     """
     initial = initial or {spec.name: np.zeros(spec.shape, spec.dtype) for spec in parameters}
     outcome = Outcome()
-    with PSClient(addresses, timeout=timeout) as client:
+    with PSClient(addresses, timeout=timeout, security=security, faults=faults) as client:
         while True:
             session = client.join("test", parameters, **join)
             outcome.begin(session)
@@ -93,9 +97,11 @@ def run_worker(
                 _push_on(client, session, gradient, outcome, pushes)
             except Crash:
                 abandon(session)
-            except Fenced:
+            except (Fenced, RolledBack):
                 if not rejoin:
                     raise
+                # Joining again must not open another job.
+                join["run"] = session.run
                 continue
             return outcome
 
@@ -114,8 +120,9 @@ def _push_on(
         outcome.order.append(str(reply.outcome))
         outcome.repeated += reply.repeated
     outcome.global_step, outcome.last = reply.global_step, reply
-    # The answer that ends a job has no parameters: what the model has become is read, before leaving.
-    values = _read(client) if reply.done else session.parameters
+    # The answer that ends a job has no parameters: what the model has become is read, before leaving. Of a job that
+    # has failed there may be nothing to read.
+    values = _read(client) if reply.done and not reply.exit_code else session.parameters
     outcome.parameters = {name: array.copy() for name, array in values.items()}
 
 

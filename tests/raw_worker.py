@@ -19,17 +19,16 @@ from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
 from grpc_ps.protos.tensor_pb2 import Chunk
 
 DEADLINE = 20.0
+PUSH_PULL = "/grpc_ps.v1.ParameterServer/PushPull"
 Message = wire.PushPullRequest | bytes
 
 
 class RawStream:
     """One call of `PushPull`; what is read is protobuf's own."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, path: str = PUSH_PULL, timeout: float = DEADLINE) -> None:
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        self._call = channel.stream_stream("/grpc_ps.v1.ParameterServer/PushPull")(
-            iter(self._outbox.get, None), timeout=DEADLINE
-        )
+        self._call = channel.stream_stream(path)(iter(self._outbox.get, None), timeout=timeout)
 
     def send(self, *messages: Message) -> RawStream:
         for message in messages:

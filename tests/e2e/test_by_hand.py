@@ -116,7 +116,8 @@ def test_b58_a_signal_ends_a_process_in_the_middle_of_training(who: str, number:
             assert other.wait(7) == 143
 
 
-def test_b58_a_signal_ends_a_process_that_waits_at_the_start() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_b58_a_signal_ends_a_process_that_waits_at_the_start(number: signal.Signals) -> None:
     address = f"127.0.0.1:{free_port()}"
     with (
         Command("worker", "--ps", address, "--model", "linear") as worker,
@@ -125,8 +126,8 @@ def test_b58_a_signal_ends_a_process_that_waits_at_the_start() -> None:
         ready(shard)
         worker.until("waiting")
         for waiting in (worker, shard):
-            waiting.process.send_signal(signal.SIGTERM)
-            assert waiting.wait(7) == 143, waiting.text
+            waiting.process.send_signal(number)
+            assert waiting.wait(7) == 128 + number, waiting.text
             assert "Traceback" not in waiting.text
 
 

@@ -13,7 +13,7 @@ from raw_worker import RawWorker, floats
 
 from grpc_ps.protos.job_pb2 import JobSpec
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushPullRequest
-from grpc_ps.psserver import staging, training_stream
+from grpc_ps.psserver import staging
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
@@ -40,7 +40,7 @@ def test_foreign_streams_are_refused(bed: Bed, name: str, add: int, expected: st
 
 @pytest.mark.parametrize("name", ["incarnation", "worker"])
 def test_a_stream_of_nobody_is_refused_in_time(bed: Bed, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_stream, "ADMISSION_SECONDS", 0.1)
+    monkeypatch.setattr(bed.cluster.servers[0]._replay, "patience", 0.1)
     attach = bed.worker.attach_message()
     setattr(attach.attach.id, name, getattr(attach.attach.id, name) + 1)
     status, reason, _ = bed.worker.open_stream().send(attach).refusal()

@@ -106,8 +106,9 @@ def check_refused(client: PSClient, ghost: TrainingSession) -> None:
     lead.leave(wire.LeaveRequest(id=identity), 5.0)
     for shard in client._shards:
         stream = shard.open_stream(lambda: None)
+        stream.attach(identity, None)
         with pytest.raises(Fenced, match=r"worker 1 (has joined again since|is no member any more)"):
-            stream.attach(identity, None, 10.0)
+            stream.attached(10.0)
         stream.close()
 
 

@@ -89,7 +89,7 @@ def test_b03_workers_at_once_initialise_once_and_start_equal() -> None:
                     with pytest.raises(NotOpen), PSClient(cluster.addresses, timeout=20.0) as reader:
                         reader.pull()
                     lead = cluster.servers[0]._coordinator
-                    wait_for(lambda: lead is not None and lead._waiting >= others, f"{others} others")
+                    wait_for(lambda: lead is not None and lead.reception._waiting >= others, f"{others} others")
                     session.open({"w": np.random.default_rng(number).normal(size=2000).astype(np.float32)})
                 session.begin()
                 starts.append(session.parameters["w"].tobytes())

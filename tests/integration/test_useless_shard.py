@@ -60,7 +60,7 @@ def test_a_decision_that_fails_ends_the_job() -> None:
     with LocalCluster(2, presets={"steps": 3}, limits=Limits(link=0.5)) as cluster:
         lead = cluster.servers[0]
         assert lead._coordinator is not None
-        lead._coordinator.job._decide = no_kernel  # type: ignore[method-assign]
+        lead._coordinator.job.intake._decide = no_kernel  # type: ignore[method-assign]
         told = end_of_training(cluster, 4)
         failed, other = cluster.wait_ended()
     assert str(failed) == f"shard 0 ({lead.address}) failed: RuntimeError: no kernel"

@@ -38,9 +38,9 @@ def test_waiting_newcomers_do_not_wake_each_other() -> None:
 
         async def all_wait() -> list[JoinReply]:
             requests = [JoinRequest(nonce=nonce, **REQUEST) for nonce in range(1, 22)]  # type: ignore[arg-type]
-            opener = await lead.join(requests[0], 0.0)
+            opener = await lead.reception.join(requests[0], 0.0)
             assert opener.state == "OPENER"
-            return await asyncio.gather(*(lead.join(request, 1.0) for request in requests[1:]))
+            return await asyncio.gather(*(lead.reception.join(request, 1.0) for request in requests[1:]))
 
         replies = cluster.call(all_wait())
     assert [reply.state for reply in replies] == ["WAITING"] * 20

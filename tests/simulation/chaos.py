@@ -9,8 +9,12 @@ from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.steering import Change
 
 if TYPE_CHECKING:
+    from simulation.shard_model import Shard
     from simulation.worker_model import Worker
     from simulation.world import World
+
+
+FOR_GOOD = 1e9
 
 
 class Chaos:
@@ -22,12 +26,15 @@ class Chaos:
         self._names = list(faults)
         self._weights = list(faults.values())
         self._pins = 0
+        self._late = False
 
     def start(self) -> None:
         """Enters the first fault, and the fatal one."""
         world = self.world
         if self._names:
             world.agenda.after(self._gap(), self._strike)
+        if world.scenario.crashes:
+            world.agenda.after(self._crash_gap(), self._strike_down)
         if world.scenario.fatal:
             when = world.draw() * world.choose((1.0, max(2.0, world.scenario.calm_at)))
             world.agenda.after(when, getattr(self, f"_{world.scenario.fatal}"))
@@ -36,13 +43,27 @@ class Chaos:
     def _gap(self) -> float:
         return self.world.random.expovariate(1.0 / self.world.scenario.fault_every)
 
+    def _crash_gap(self) -> float:
+        return self.world.random.expovariate(1.0 / self.world.scenario.crash_every)
+
+    def _strike_down(self) -> None:
+        world = self.world
+        if world.calm or world.lead.job.finished():
+            return
+        if not world.lead.life.cut:
+            self._do(world.choose(world.scenario.crashes))
+        world.agenda.after(self._crash_gap(), self._strike_down)
+
+    def _do(self, name: str) -> None:
+        self.world.seen[f"fault {name}"] += 1
+        getattr(self, f"_{name}")()
+
     def _strike(self) -> None:
         world = self.world
         if world.calm or world.lead.job.done is not None:
             return
-        name = world.random.choices(self._names, self._weights)[0]
-        world.checker.seen[f"fault {name}"] += 1
-        getattr(self, f"_{name}")()
+        if not world.lead.life.cut:
+            self._do(world.random.choices(self._names, self._weights)[0])
         world.agenda.after(self._gap(), self._strike)
 
     def _somebody(self) -> Worker | None:
@@ -66,7 +87,9 @@ class Chaos:
     def _take_away(self, seconds: float) -> None:
         if len(self.world.shards) > 1:
             uplink = self.world.choose(self.world.shards[1:]).uplink
-            uplink.away_until = self.world.agenda.now + seconds
+            if uplink.away_until == FOR_GOOD:
+                return
+            uplink.away_until = FOR_GOOD if seconds == FOR_GOOD else self.world.agenda.now + seconds
             if uplink.link is not None:
                 uplink.link.break_()
 
@@ -86,13 +109,13 @@ class Chaos:
     def _freeze(self) -> None:
         worker = self._somebody()
         if worker is not None:
-            worker.frozen_until = self.world.agenda.now + self.world.draw() * 0.8 * self.world.limits.lease
+            worker.sleep.until = self.world.agenda.now + self.world.draw() * 0.8 * self.world.limits.lease
 
     def _ghost(self) -> None:
         """A process is stopped for longer than its lease, and goes on."""
         worker = self._somebody()
         if worker is not None:
-            worker.frozen_until = self.world.agenda.now + (1.1 + self.world.draw()) * self.world.limits.lease
+            worker.sleep.until = self.world.agenda.now + (1.1 + self.world.draw()) * self.world.limits.lease
             self._replace(worker)
 
     def _leave(self) -> None:
@@ -132,12 +155,12 @@ class Chaos:
         names = random.sample(list(wanted), choose((1, 1, 2, 3)))
         refusal = self.world.lead.change(Change(**{name: wanted[name] for name in names}))  # type: ignore[arg-type]
         if isinstance(refusal, Refusal):
-            self.world.checker.seen[f"change refused {refusal.reason}"] += 1
+            self.world.seen[f"change refused {refusal.reason}"] += 1
 
     def _pin(self) -> None:
         self._pins += 1
         if isinstance(self.world.lead.pin(self._pins), Refusal):
-            self.world.checker.seen["pin refused"] += 1
+            self.world.seen["pin refused"] += 1
         elif self.world.draw() < 0.5:
             self.world.agenda.after(self.world.draw(), self.world.lead.unpin, self._pins)
 
@@ -145,19 +168,63 @@ class Chaos:
         worker = self._somebody()
         if worker is not None and worker.incarnation:
             accuracy = self.world.draw()
-            args = (worker.worker, worker.incarnation, self.world.checker.step, accuracy)
+            args = (worker.generation, worker.worker, worker.incarnation, self.world.checker.step, accuracy)
             self.world.call(worker, self.world.lead.report, args, None)
 
     def _overflow(self) -> None:
         self.world.overflow_armed = True
 
     def _reboot(self) -> None:
-        """A follower's process is started anew: its state is gone."""
+        """A follower's process is started anew: its state is gone, and there are no checkpoints."""
         if len(self.world.shards) > 1:
-            self.world.reboot(self.world.choose(self.world.shards[1:]))
+            self.world.rebooted = self.world.hopeless = True
+            self._crash_follower()
+
+    def _crash_follower(self) -> None:
+        if len(self.world.shards) > 1:
+            self.world.crash(self.world.choose(range(1, len(self.world.shards))))
+
+    def _crash_lead(self) -> None:
+        self.world.crash(0)
+
+    def _crash_late(self) -> None:
+        """The lead will crash when it has told of the end."""
+        self._late = True
+
+    def ended(self) -> None:
+        """The job has ended well."""
+        if self._late:
+            self._late = False
+            self.world.agenda.after(self.world.draw() * 0.3, self.world.crash, 0)
+
+    def _leaving(self) -> None:
+        """A shard is told to end, has a second's grace, and is started anew."""
+        world = self.world
+        shard = world.choose(world.shards)
+        world.signalled = True
+        if shard.number == 0:
+            world.lead.leaving(0)
+        else:
+            shard.uplink.leave()
+        world.agenda.after(world.draw(), self._left, shard)
+
+    def _left(self, shard: Shard) -> None:
+        if not self.world.lead.life.cut:
+            self.world.crash(shard.number)
+
+    def _damage(self) -> None:
+        """The newest checkpoint is damaged, and soon somebody wants to read it."""
+        world = self.world
+        if world.disk.damage():
+            world.seen["damaged"] += 1
+            world.agenda.after(world.draw() * 0.2, world.choose((self._crash_lead, self._crash_follower)))
+
+    def _save(self) -> None:
+        if isinstance(self.world.lead.save(), Refusal):
+            self.world.seen["save refused"] += 1
 
     def _gone(self) -> None:
-        self._take_away(3.0 * self.world.limits.link)
+        self._take_away(3.0 * self.world.limits.link if self.world.scenario.plan is None else FOR_GOOD)
         self.world.hopeless = True
 
     def _abandoned(self) -> None:
@@ -165,4 +232,7 @@ class Chaos:
         self._crash()
 
     def _stop(self) -> None:
-        self.world.lead.stop(Done())
+        if self.world.lead.life.cut:
+            self.world.agenda.after(1.0, self._stop)
+        else:
+            self.world.lead.stop(Done())

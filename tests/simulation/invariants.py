@@ -1,4 +1,7 @@
-"""The rules, checked as the log is written and as shards and workers act on it.
+"""The rules of one generation, checked as its log is written and as shards and workers act on it.
+
+A generation's books begin with those of the checkpoint that it began from: so what holds for one, holds along the
+history that leads to the end of the job. What belongs to another generation is in no book, and unknown here.
 
 All of it is the simulator's own bookkeeping, made of the entries of the log and of what shards and workers do: it never
 looks into the lead's memory. `README.md` in this folder lists the kinds of violations.
@@ -6,13 +9,13 @@ looks into the lead's memory. `README.md` in this folder lists the kinds of viol
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from simulation.endings import demand_end, demand_end_in_time, demand_no_waiter, demand_right_end
 from simulation.messages import IMAGE_BYTES, Header
 from simulation.numbers import Numbers
 from simulation.push_book import PushBook
+from simulation.restart_reference import Beginning, RestartReference
 from simulation.rounds_reference import RoundsReference
 from simulation.update_reference import UpdateReference
 from simulation.violation import Violation
@@ -28,6 +31,7 @@ from grpc_ps.psserver.lead.log import (
     Open,
     Reduce,
     Release,
+    Save,
     Stop,
     Weighted,
 )
@@ -47,31 +51,60 @@ class Checker:
 
     Attributes:
         seen: how often each kind of thing happened, so that tests know what was covered.
+        began_at: when the generation began.
+        exact: its batches are those of an undisturbed run: sync without backup workers, and nothing lost for good.
         opened, step: whether the job began, and the global step.
         stopped, stopped_at: how the job ended, None before, and when.
-        patience: seconds after calm in which the job ends.
-        stop_asked, overflowed, best: what may end it early: a person, an infinite result, the best evaluation.
+        best: the best evaluation, which may end it early.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, cold: bool) -> None:
         self.world = world
-        self.settings = complete(world.scenario.settings)
-        self.seen: Counter[str] = Counter()
-        self.numbers = Numbers(self.settings)
+        self.began_at = world.agenda.now
+        whole = world.disk.whole()
+        begin = whole[-1].beginning if whole else None
+        self.settings = dict(begin.settings) if begin else complete(world.scenario.settings)
+        self.seen = world.seen
+        self.numbers = begin.numbers.at_rest() if begin else Numbers(self.settings)
         self.rounds = RoundsReference(self.settings, self.numbers, world.limits.rejoin)
         self.pushes = PushBook(world.scenario.shards, self.numbers, self.seen)
         self.updates = UpdateReference(self.settings, world.scenario.shards)
+        self.restart = RestartReference(self, world.disk, durable=world.scenario.plan is not None, cold=cold)
         self.step = 0
         self.opened = False
         self.stopped: Done | None = None
         self.stopped_at = 0.0
-        self.patience = 0.0
-        self.stop_asked = self.overflowed = False
         self.best = 0.0
+        self.exact = bool(self.rounds.sync and not self.rounds.backup and world.scenario.share is None)
         self._releases: dict[int, tuple[int, set[int]]] = {}
         self._histories: dict[int, int] = {}
         self._reduced: Weighted | None = None
         self._ticks = 0
+        if begin is not None:
+            self._begin(begin, cold=cold)
+
+    def _begin(self, begin: Beginning, *, cold: bool) -> None:
+        self.step, self.exact = begin.step, begin.exact
+        self._histories[begin.step] = begin.history
+        self.updates.factor, self.rounds.paused = begin.factor, begin.paused
+        if not cold:
+            self.rounds.could_start, self.rounds.has_started = begin.could_start, begin.has_started
+
+    def beginning(self) -> Beginning:
+        """The books of this position, for a generation that begins from it."""
+        return Beginning(
+            step=self.step,
+            history=self._histories[self.step],
+            numbers=self.numbers.at_rest(),
+            settings=dict(self.settings),
+            factor=self.updates.factor,
+            paused=self.rounds.paused,
+            could_start=self.rounds.could_start,
+            has_started=self.rounds.has_started,
+            untold=self.pushes.untold() if self.world.scenario.nan_chance else set(),
+            exact=self.exact,
+            lead_settings=self.world.lead.settings(),
+        )
 
     def written(self, entries: list[tuple[int, Entry]]) -> None:
         """The lead wrote entries in one decision; numbers come back in it before they are handed out."""
@@ -88,7 +121,7 @@ class Checker:
             elif kind is Apply:
                 self._apply(entry)  # type: ignore[arg-type]
             else:
-                if kind is Stop:
+                if kind is Stop or kind is Save:
                     self._release_all(releases)
                 self._rare(entry)
         self._release_all(releases)
@@ -109,9 +142,15 @@ class Checker:
                 self.rounds.admit(worker, incarnation)
             case Open(push):
                 if self.opened:
-                    raise Violation("opened-twice", f"{push}")
+                    raise Violation("opened-twice", f"{entry}")
                 self.opened = True
-                self.pushes.opened(push)
+                self.restart.demand_begin(entry)
+                if push is not None:
+                    self.pushes.opened(push)
+                    self._histories[0] = hash(push)
+            case Save():
+                self.seen["save"] += 1
+                self.restart.saving(entry)
             case Dismiss(_, incarnation):
                 self.pushes.dismiss(entry)
                 self.rounds.dismiss(incarnation)
@@ -126,6 +165,8 @@ class Checker:
                 self.stopped, self.stopped_at = done, self.world.agenda.now
                 self.seen[f"exit {done.exit_code}"] += 1
                 demand_right_end(self, done)
+                if done.exit_code == 0:
+                    self.world.chaos.ended()
 
     def _demand_round(self, pushes: Weighted) -> list[Header]:
         headers = [self.pushes.whole(push) for push, _ in pushes]
@@ -142,12 +183,23 @@ class Checker:
             self._reduced = None
         else:
             raise Violation("reduce", f"{self._reduced} are reduced and {entry} is applied")
+        self.restart.demand_not_stopped()
         self.updates.demand(entry)
+        self._demand_undisturbed(headers)
         self.step = entry.step
+        self._histories[entry.step] = next_history(self._histories[entry.step - 1], entry)
         for header in headers:
             self.pushes.applied(header, self.step)
             self.rounds.applied(header.key[1])
         self.seen[f"round of {len(headers)}"] += 1
+
+    def _demand_undisturbed(self, headers: list[Header]) -> None:
+        """A step has the batches that it has in every run of the job. A round that was settled is a loss for good."""
+        if self.exact and not self.numbers.lossy:
+            expected, batches = self.numbers.undisturbed(self.rounds.workers), [it.push.batch for it in headers]
+            self.exact = len(batches) == len(expected)
+            if self.exact and batches != expected:
+                raise Violation("sequence", f"step {self.step + 1} has batches {batches}; undisturbed {expected}")
 
     def _release_all(self, answers: list[Answer]) -> None:
         for answer in answers:
@@ -160,6 +212,7 @@ class Checker:
             raise Violation("after-end", f"work is given after the end: {answer}")
         if answer.step != self.step:
             raise Violation("release", f"parameters of step {answer.step} at step {self.step}")
+        self.restart.demand_work()
         again = self.numbers.holders.get(release.batch) == incarnation
         self.rounds.demand_release(answer.worker, incarnation, again=again)
         self.rounds.leased(release.batch)
@@ -178,8 +231,8 @@ class Checker:
             raise Violation("staging", f"shard {shard.number} stages {parts} parts for {most} places")
 
     def carried(self, shard: int, step: int, history: int) -> None:
-        """A shard has made an update: all make the same."""
-        if self._histories.setdefault(step, history) != history:
+        """A shard has made an update, or begins from a checkpoint: all come to what the log says."""
+        if self._histories.get(step) != history:
             raise Violation("different", f"shard {shard} came to step {step} another way")
 
     def pinned(self, shard: int, snapshot: int, step: int, version: int) -> None:
@@ -213,6 +266,7 @@ class Checker:
     def changed(self, change: Change) -> None:
         """The job's rules are others now."""
         self.seen["changed"] += 1
+        self.exact = self.exact and not change.rules()
         self.settings.update(change.rules())
         self.rounds.adopt(self.settings, reset=bool(change.rules()))
         if change.learning_rate_factor is not None:
@@ -225,10 +279,15 @@ class Checker:
         """Time passes: nobody who could go on waits for too long."""
         self.rounds.look(now)
         self._ticks += 1
-        if self.stopped is None and self._ticks % TICKS_PER_LOOK == 0 and now >= self.world.scenario.calm_at:
+        if self.stopped is None and self._ticks % TICKS_PER_LOOK == 0 and now >= self.world.calm_since:
             demand_no_waiter(self.world)
-            if now >= self.world.scenario.calm_at + self.patience:
+            if now >= self.world.calm_since + self.world.patience:
                 demand_end(self.world)
+
+
+def next_history(history: int, entry: Apply) -> int:
+    """Names the values after an update by all that has made them."""
+    return hash((history, entry.step, entry.pushes, entry.learning_rate, entry.scales))
 
 
 def _retires(entry: Answer) -> bool:

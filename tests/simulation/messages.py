@@ -81,9 +81,10 @@ class WireResult:
 class WireAnswer:
     """An answer as `client.answers` reads it."""
 
-    __slots__ = ("done", "global_step", "position", "release", "result")
+    __slots__ = ("done", "entry", "global_step", "position", "release", "result")
 
     def __init__(self, entry: Answer, position: int) -> None:
+        self.entry = entry
         self.position = position
         self.global_step = entry.step
         self.result = WireResult(entry.result) if entry.result is not None else None

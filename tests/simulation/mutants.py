@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from simulation import mutants_of_checkpoints as checkpoints
 from simulation import mutants_of_numbers as numbers
 from simulation import mutants_of_pushes as pushes
 from simulation import mutants_of_rounds as rounds
@@ -23,6 +24,9 @@ class Planted:
         self.kinds = kinds
         self.first = first
 
+
+AGAIN = 1000
+"""The first seed of jobs with checkpoints."""
 
 MUTANTS: Mapping[Mutant, Planted] = MappingProxyType(
     {
@@ -50,10 +54,32 @@ MUTANTS: Mapping[Mutant, Planted] = MappingProxyType(
         rounds.averages_twice: Planted("reduce"),
         pushes.keeps_going_after_a_lost_shard: Planted("not-whole", "stuck"),
         rounds.waits_for_absent_backups: Planted("exit-code"),
-        numbers.keeps_a_retired_epoch_open: Planted("stuck", "starved", first=280),
-        pushes.refuses_values_after_the_end: Planted("refused", first=850),
+        numbers.keeps_a_retired_epoch_open: Planted("stuck", "starved", first=900),
+        pushes.refuses_values_after_the_end: Planted("refused", first=5400),
         rounds.clips_by_a_part_of_the_norm: Planted("scales"),
         rounds.forgets_the_learning_rate_factor: Planted("learning-rate"),
         rounds.steps_beyond_the_target: Planted("overshoot", "no-end"),
+        checkpoints.saves_without_the_leases: Planted("saved-state", first=AGAIN),
+        checkpoints.saves_the_cursor_one_off: Planted("saved-state", first=AGAIN),
+        checkpoints.saves_before_the_update: Planted("saved-state", first=AGAIN),
+        checkpoints.saves_the_settings_of_another_position: Planted("saved-state", first=1100),
+        checkpoints.commits_what_one_shard_has_written: Planted("saved-parts", first=AGAIN),
+        checkpoints.takes_the_part_of_another_attempt: Planted("saved-parts", first=AGAIN),
+        checkpoints.begins_before_anything_is_saved: Planted("unsaved", first=AGAIN),
+        checkpoints.ends_before_the_commit: Planted("unsaved-end", first=AGAIN),
+        checkpoints.gives_up_the_last_checkpoint_at_once: Planted("exit-code", first=AGAIN),
+        checkpoints.resumes_from_the_checkpoint_before: Planted("begins-from", first=AGAIN),
+        checkpoints.resumes_from_a_damaged_checkpoint: Planted("begins-from", first=AGAIN),
+        checkpoints.resumes_from_an_uncommitted_attempt: Planted("begins-from", first=AGAIN),
+        checkpoints.forgets_the_returned_numbers: Planted("number-order", "number-lost", "sequence", first=AGAIN),
+        checkpoints.forgets_the_factor_of_a_checkpoint: Planted("learning-rate", first=1600),
+        checkpoints.starts_at_once_after_a_restart: Planted("not-started", first=AGAIN),
+        checkpoints.waits_for_a_start_after_a_rollback: Planted("exit-code", first=12_200),
+        checkpoints.forgets_a_stop: Planted("stop-forgotten", first=2400),
+        checkpoints.keeps_what_a_follower_had: Planted("order", "different", "crash", "refused", first=AGAIN),
+        checkpoints.counts_positions_of_another_generation: Planted("order", "starved", "stuck", first=AGAIN),
+        checkpoints.welcomes_an_older_generation: Planted(
+            "unknown-push", "fenced", "outcome", "release", "refused", first=AGAIN
+        ),
     }
 )

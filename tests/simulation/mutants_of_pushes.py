@@ -9,6 +9,7 @@ from simulation.shard_model import Shard
 
 from grpc_ps.client.answers import Answers
 from grpc_ps.psserver.lead.batches import BatchNumbers
+from grpc_ps.psserver.lead.intake import Intake
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Answer, Dismiss, Result
 from grpc_ps.psserver.lead.membership import Member, Membership
@@ -35,14 +36,14 @@ def applies_a_resent_push_twice(patch: Any) -> None:
     """A push that is reported again is taken again."""
     whole = Job.whole
 
-    def again(self: Job, shard: int, push: Any, *rest: Any) -> None:
+    def again(self: Job, shard: int, push: Any, non_finite: str, now: float, squares: Any = ()) -> None:
         member = self.members.get(push.id.worker, push.id.incarnation)
         training = self.training
         if training is not None and member is not None and push.id.sequence == member.sequence and not push.values:
             training._numbers._leases.setdefault(push.batch, member.incarnation)
             training.rounds.add(push)
-        whole(self, shard, push, *rest)
-        self._proceed(member.last_beat if member else 0.0)
+        whole(self, shard, push, non_finite, now, squares)
+        self._proceed(now)
 
     patch.setattr(Job, "whole", again)
     patch.setattr(BatchNumbers, "use_up", lambda self, number: self._leases.pop(number, None))
@@ -123,7 +124,7 @@ def loses_the_wait_of_a_repeated_outcome(patch: Any) -> None:
 
 def ignores_an_overflow(patch: Any) -> None:
     """An infinite result does not end the job; its shard has nothing to send any more."""
-    patch.setattr(Job, "overflow", lambda self, parameter, step: None)
+    patch.setattr(Job, "overflow", lambda self, parameter, step, now: None)
 
 
 def keeps_going_after_a_lost_shard(patch: Any) -> None:
@@ -134,12 +135,12 @@ def keeps_going_after_a_lost_shard(patch: Any) -> None:
 
 def refuses_values_after_the_end(patch: Any) -> None:
     """Initial values that come too late end their worker with an error."""
-    decide = Job._decide
+    decide = Intake._decide
 
-    def unaware(self: Job, member: Member, push: Any, *rest: Any) -> None:
+    def unaware(self: Intake, member: Member, push: Any, non_finite: str, squares: Any, now: float) -> None:
         if push.values:
-            self._open(member, push)
+            self._open(member, push, now)
         else:
-            decide(self, member, push, *rest)
+            decide(self, member, push, non_finite, squares, now)
 
-    patch.setattr(Job, "_decide", unaware)
+    patch.setattr(Intake, "_decide", unaware)

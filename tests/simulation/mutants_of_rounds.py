@@ -84,10 +84,10 @@ def averages_twice(patch: Any) -> None:
     """A round is reduced anew each time a shard's report comes."""
     reduced = Training.reduced
 
-    def again(self: Training, shard: int, position: int, squares: Any) -> None:
+    def again(self: Training, shard: int, position: int, squares: Any, now: float) -> None:
         if self._reducing is not None and self._reducing.position == position and shard:
             self._log.append(self._log._kept[position - self._log.first])
-        reduced(self, shard, position, squares)
+        reduced(self, shard, position, squares, now)
 
     patch.setattr(Training, "reduced", again)
 
@@ -96,8 +96,8 @@ def steps_beyond_the_target(patch: Any) -> None:
     """The job goes on after its last step."""
     init = Training.__init__
 
-    def longer(self: Training, settings: Any, *rest: Any) -> None:
-        init(self, settings, *rest)
+    def longer(self: Training, settings: Any, *rest: Any, **more: Any) -> None:
+        init(self, settings, *rest, **more)
         self._target += bool(self._target)
 
     patch.setattr(Training, "__init__", longer)

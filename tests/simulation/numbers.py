@@ -11,9 +11,10 @@ class Numbers:
     """Who holds which number, and what became of each.
 
     Attributes:
-        used: number -> "applied" or "retired".
+        used: number -> "applied" or "retired"; `lossy` is whether any was retired.
         holders: number -> the incarnation that leases it.
         freed: numbers that came back and are not handed out again yet.
+        cursor: the first number that nobody has had.
         end: how many numbers there are; None for endless data.
     """
 
@@ -23,10 +24,33 @@ class Numbers:
         self.per_epoch = -(-self._examples // self._batch_size)
         self.end = self.per_epoch * int(settings["epochs"]) or None
         self.used: dict[int, str] = {}
+        self.lossy = False
         self.holders: dict[int, int] = {}
         self.freed: set[int] = set()
-        self._cursor = 0
+        self.cursor = 0
         self._used_in: dict[int, int] = {}
+
+    def at_rest(self) -> Numbers:
+        """The same books with every lease given back: what a checkpoint keeps of them."""
+        copy = Numbers.__new__(Numbers)
+        copy.__dict__.update(self.__dict__)
+        copy.used, copy._used_in = dict(self.used), dict(self._used_in)
+        copy.holders, copy.freed = {}, self.freed | self.holders.keys()
+        return copy
+
+    def retire(self, numbers: set[int]) -> None:
+        """Batches of which nobody was told were refused for good before."""
+        for number in numbers:
+            self.freed.remove(number)
+            self.holders[number] = 0
+            self.use(number, 0, "retired")
+
+    def undisturbed(self, wanted: int) -> list[int]:
+        """The next batches of up to `wanted` workers, if all before were used in their order, and each epoch alone."""
+        first = len(self.used)
+        if self.per_epoch:
+            wanted = min(wanted, self.per_epoch - first % self.per_epoch)
+        return list(range(first, first + wanted))
 
     def epoch(self, number: int) -> int:
         """The epoch that a number belongs to."""
@@ -55,11 +79,11 @@ class Numbers:
         if number in self.freed:
             self.freed.remove(number)
         else:
-            if number != self._cursor:
-                raise Violation("number-lost", f"{number} is handed out, the next new one is {self._cursor}")
+            if number != self.cursor:
+                raise Violation("number-lost", f"{number} is handed out, the next new one is {self.cursor}")
             if self.end is not None and number >= self.end:
                 raise Violation("number-twice", f"{number} is beyond the last epoch")
-            self._cursor += 1
+            self.cursor += 1
         self.holders[number] = holder
 
     def use(self, number: int, holder: int, how: str) -> None:
@@ -69,6 +93,7 @@ class Numbers:
         if self.holders.pop(number, None) != holder:
             raise Violation("number-twice", f"{number} is {how} by life {holder}: not its")
         self.used[number] = how
+        self.lossy = self.lossy or how == "retired"
         epoch = self.epoch(number)
         self._used_in[epoch] = self._used_in.get(epoch, 0) + 1
 
@@ -89,7 +114,7 @@ class Numbers:
 
     def none_left(self) -> bool:
         """Whether nobody can get a number now."""
-        return not self.freed and self.end is not None and self._cursor >= self.end
+        return not self.freed and self.end is not None and self.cursor >= self.end
 
     def demand_all_used(self) -> None:
         """The last epoch is over: nothing is lost."""

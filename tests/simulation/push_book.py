@@ -55,8 +55,17 @@ class PushBook:
             raise Violation("non-finite", f"{push} has a NaN and is used")
         return header
 
+    def untold(self) -> set[int]:
+        """Batches whose pushes are refused for good, of which nobody is told before the end is safe."""
+        everywhere = (1 << self._shards) - 1
+        return {
+            header.push.batch
+            for key, header in self._sent.items()
+            if header.nan_on >= 0 and key not in self._outcomes and self._whole.get(key) == everywhere
+        }
+
     def opened(self, push: PushId) -> None:
-        """The values of that push are the state."""
+        """The values of that push are the state: they come of this very generation."""
         header = self.whole(push)
         self._outcomes[header.key] = ("APPLIED", 0)
 

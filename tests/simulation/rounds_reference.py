@@ -27,6 +27,8 @@ class RoundsReference:
 
     Attributes:
         members: live members by incarnation.
+        were_out: all members had used up their own data, and nobody got work since.
+        could_start: as many as a round needs have been there at once; has_started: somebody got work since.
 
     Numbers that were handed out by older rules may meet in one round although they are of two epochs, and so may those
     that are handed out while such a one is still held.
@@ -34,7 +36,7 @@ class RoundsReference:
 
     def __init__(self, settings: dict[str, Value], numbers: Numbers, rejoin: float) -> None:
         self.members: dict[int, Life] = {}
-        self.paused = False
+        self.paused = self.could_start = self.has_started = self.were_out = False
         self._numbers = numbers
         self._rejoin = rejoin
         self._lacking_since: float | None = None
@@ -52,6 +54,7 @@ class RoundsReference:
         self.places = self.workers + self.backup if self.sync else int(settings["max_workers"])
         self.within_epoch = self.sync and not self.backup and bool(self._numbers.per_epoch)
         self._older = set(self._numbers.holders)
+        self._count()
         if reset:
             for life in self.members.values():
                 life.count = None if life.count is None else 0
@@ -66,10 +69,15 @@ class RoundsReference:
         if worker >= self.places:
             raise Violation("places", f"index {worker} of {self.places} places")
         self.members[incarnation] = Life(worker)
+        self._count()
+
+    def _count(self) -> None:
+        self.could_start = self.could_start or len(self.members) >= (self.workers if self.sync else 1)
 
     def dismiss(self, incarnation: int) -> None:
         """A member is gone."""
-        self.members.pop(incarnation, None)
+        if self.members.pop(incarnation, None) is not None and self.members:
+            self.were_out = self.were_out or all(other.out for other in self.members.values())
 
     def exhaust(self, incarnation: int) -> bool:
         """A member is out of data; returns whether it was not before."""
@@ -77,15 +85,12 @@ class RoundsReference:
         if life is None or life.out:
             return False
         life.out = True
+        self.were_out = self.were_out or all(other.out for other in self.members.values())
         return True
 
     def all_have_places(self) -> bool:
         """Whether a change of N and K has left nobody over, and enough are there."""
         return self.workers * self.sync <= len(self.members) <= self.places
-
-    def all_out(self) -> bool:
-        """Whether no live member has data."""
-        return bool(self.members) and all(life.out for life in self.members.values())
 
     def applied(self, incarnation: int) -> None:
         """A push of that life is in the model."""
@@ -142,6 +147,9 @@ class RoundsReference:
             raise Violation("fenced", f"worker {worker}, life {incarnation}, is no member and gets work")
         if life.out:
             raise Violation("release", f"worker {worker} is out of data and gets a number")
+        if not self.could_start:
+            raise Violation("not-started", f"worker {worker} gets work, and {len(self.members)} workers have joined")
+        self.has_started, self.were_out = True, False
         counts = [other.count for other in self.members.values() if other.count is not None and not other.out]
         if life.count is None:
             life.count = min(counts, default=0)

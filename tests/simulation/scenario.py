@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from random import Random
 
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.saving import SavePlan
 from grpc_ps.psserver.lead.settings import Value
 
-LIMITS = Limits(lease=1.6, link=4.0, start=10.0, rejoin=3.0, pin=2.0)
+LIMITS = Limits(lease=1.6, link=4.0, start=10.0, rejoin=3.0, pin=2.0, recovery=8.0, save=12.0, retry=3.0)
 """Short, so that few events pass while somebody waits."""
+
+RUN = 7
+
+DURABLE_FROM = 1000
+"""Seeds below are of jobs without checkpoints: those that failed before there were any still do what they did."""
 
 FAULTS = (
     "cut_stream",
@@ -27,6 +33,9 @@ FAULTS = (
     "report",
 )
 """What chaos may do; a seed takes some of these, so that each also happens without the others."""
+
+CRASHES = ("crash_follower", "crash_lead", "leaving", "damage", "save", "crash_late")
+"""What chaos may do besides, at a pace of its own, where there are checkpoints."""
 
 FATAL = ("overflow", "reboot", "gone", "abandoned", "stop")
 """What ends a job early: at most one of these in a seed, in one seed of four."""
@@ -46,6 +55,10 @@ class Scenario:
         faults: kinds by weight, one every `fault_every` seconds until `calm_at`.
         cut_chance: that a link breaks at a step of a push; `nan_chance` that a gradient has a NaN.
         fatal: what ends the job early, or nothing.
+        crashes: kinds, one every `crash_every` seconds until then.
+        plan: when checkpoints are written, None for never; `disk` is how long a part takes, mostly; `disk_chance` that
+            it, or a commit, cannot be written.
+        save_limit: seconds that an attempt may take.
         spare: worker processes at the start beyond those that are needed.
         rejoins: whether fenced workers join again, and lost ones are replaced.
     """
@@ -68,6 +81,12 @@ class Scenario:
     fatal: str
     spare: int
     rejoins: bool
+    crashes: tuple[str, ...]
+    crash_every: float
+    plan: SavePlan | None
+    disk: float
+    disk_chance: float
+    save_limit: float
 
     @property
     def endless(self) -> bool:
@@ -84,6 +103,11 @@ def scenario(seed: int) -> Scenario:
     if settings["mode"] == "sync" and share is not None:
         names = [name for name in names if name != "change"]
     fatal = random.choice(FATAL) if random.random() < 0.25 else ""
+    faults = {name: random.choice((1.0, 1.0, 4.0)) for name in names}
+    more = Random(seed ^ 0xD15C)
+    durable = seed >= DURABLE_FROM and more.random() < 0.7
+    if durable:
+        fatal = "" if fatal == "reboot" else fatal
     return Scenario(
         seed=seed,
         shards=random.choice((1, 2, 2, 2, 3)),
@@ -95,7 +119,7 @@ def scenario(seed: int) -> Scenario:
         delay=random.choice((0.001, 0.01, 0.05)),
         kernel=random.choice((0.0, 0.0, 0.02)),
         share=share,
-        faults={name: random.choice((1.0, 1.0, 4.0)) for name in names},
+        faults=faults,
         fault_every=random.choice((0.05, 0.2, 0.8, 3.0)),
         cut_chance=0.0 if quiet else random.choice((0.0, 0.0, 0.01, 0.04)),
         nan_chance=random.choice((0.0, 0.0, 0.01, 0.1)),
@@ -103,7 +127,18 @@ def scenario(seed: int) -> Scenario:
         fatal=fatal,
         spare=random.choice((0, 0, 0, 1, 2)),
         rejoins=fatal != "abandoned",
+        crashes=tuple(name for name in CRASHES if durable and more.random() < 0.5),
+        crash_every=more.choice((0.3, 1.0, 3.0)),
+        plan=_plan(more) if durable else None,
+        disk=more.choice((0.0, 0.01, 0.1, 0.5)),
+        disk_chance=more.choice((0.0, 0.0, 0.02, 0.3)),
+        save_limit=more.choice((LIMITS.save, LIMITS.save, 0.8)),
     )
+
+
+def _plan(random: Random) -> SavePlan:
+    steps = random.choice((0, 1, 2, 5, 10, 40))
+    return SavePlan(steps=steps, seconds=random.choice((0.0, 0.3, 2.0)) if steps else random.choice((0.0, 0.3, 1.0)))
 
 
 def _job(random: Random) -> tuple[dict[str, Value], tuple[int, ...] | None]:

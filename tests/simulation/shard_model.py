@@ -3,8 +3,8 @@
 Mirrored: entries are carried out in order, those behind a running update wait; `open`, `apply` and `reduce` need every
 push that they name whole here; an answer forgets the push that it decides, even in the middle of its arrival, and goes
 to the stream that is attached; values leave only where a snapshot is; `dismiss` drops what that life pushed, but for
-the push that it keeps; a push of a life that the log has ended is refused; a newer stream of a worker ends the older
-one, and an ended one frees what it was in the middle of.
+the push that it keeps; a push of a life that the log has ended is refused. `save` has the values of its position
+written beside what follows, one after the other. A generation that begins drops all that was before.
 """
 
 from __future__ import annotations
@@ -13,25 +13,30 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from simulation.messages import GRADIENTS, IMAGE_BYTES, PLAN, Header, Whole, square
+from simulation.door_model import Door
+from simulation.events import Life
+from simulation.invariants import next_history
+from simulation.messages import GRADIENTS, IMAGE_BYTES, Header, Whole, square
 from simulation.stream import Stream
 from simulation.uplink_model import Uplink
 from simulation.violation import Violation
 
 from grpc_ps.client.shared.errors import PsError
-from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Reduce, Stop
+from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, PushId, Reduce, Save, Stop
+from grpc_ps.psserver.lead.saving import SavedPart
 from grpc_ps.psserver.staging import Staging
 
 if TYPE_CHECKING:
+    from simulation.invariants import Checker
     from simulation.world import World
-
-ADMISSION = 10.0
 
 
 class Shard:
     """One shard process. Shard 0 is the lead's: its reports reach the lead at once.
 
     Attributes:
+        life, era: the process's, and that of what it does in this generation.
+        part: the newest report of a part of a checkpoint.
         kept: pushes of lives that are over, which a round still has.
         delivered: position of the last entry taken; `position` of the last one carried out.
         version: of the values that are released; None where none may leave. `step` is their global step.
@@ -41,21 +46,12 @@ class Shard:
         self.world = world
         self.number = number
         self.boot = boot
-        self.staging = Staging(IMAGE_BYTES)
-        self.opened = False
-        self.sessions: dict[int, Stream] = {}
-        self.admitted: dict[int, int] = {}
-        self.visitors: list[Stream] = []
-        self.delivered = 0
-        self.position = 0
-        self.step = 0
-        self.version: int | None = None
-        self.history = 0
-        self.reduced: tuple[int, tuple[PushId, ...]] | None = None
+        self.life = Life()
+        self.era = Life()
+        self.door = Door(self)
         self.uplink = Uplink(world, self)
-        self.kept: set[tuple[int, int, int]] = set()
-        self._backlog: deque[tuple[int, Entry]] = deque()
-        self._busy = False
+        self.begin(0, world.checker)
+        self._written_at = 0.0
         self._carry: dict[type, Callable[[Any], None]] = {
             Open: self._open,
             Admit: self._admit,
@@ -64,8 +60,40 @@ class Shard:
             Apply: self._apply,
             Answer: self._answer,
             Pin: self._pin,
+            Save: self._save,
             Stop: lambda entry: None,
         }
+
+    def begin(self, generation: int, checker: Checker) -> None:
+        """Follows the log of another generation, from its first entry on."""
+        self.era.cut = True
+        self.era = Life()
+        self.generation = generation
+        self.checker = checker
+        self.staging = Staging(IMAGE_BYTES)
+        self.opened = False
+        self.admitted: dict[int, int] = {}
+        self.delivered = self.position = self.step = self.history = 0
+        self.version: int | None = None
+        self.reduced: tuple[int, tuple[PushId, ...]] | None = None
+        self.part: SavedPart | None = None
+        self.uplink.overflowed = None
+        self.kept: set[tuple[int, int, int]] = set()
+        self._backlog: deque[tuple[int, Entry]] = deque()
+        self._busy = False
+
+    def end_generation(self) -> None:
+        """Every stream ends: its worker is to join again."""
+        self.era.cut = True
+        self.door.close()
+
+    def die(self) -> None:
+        """The process is gone."""
+        self.life.cut = self.era.cut = True
+        for worker in self.world.processes:
+            for stream in worker.streams:
+                if stream.shard is self:
+                    stream.die()
 
     def deliver(self, position: int, entry: Entry) -> None:
         """Takes the next entry of the log."""
@@ -87,7 +115,8 @@ class Shard:
             then(*args)
             return
         self._busy = True
-        self.world.agenda.after(self.world.draw() * self.world.scenario.kernel, self._resume, then, args)
+        agenda = self.world.agenda
+        agenda.enter(agenda.now + self.world.draw() * self.world.scenario.kernel, self.era, self._resume, (then, args))
 
     def _resume(self, then: Callable[..., None], args: tuple[Any, ...]) -> None:
         self._busy = False
@@ -105,20 +134,49 @@ class Shard:
         self.kept.discard(key)
 
     def _open(self, entry: Open) -> None:
-        self._demand_whole((entry.push,))
+        if entry.push is not None:
+            self._demand_whole((entry.push,))
         self.opened = True
         self._in_kernels(self._made_store, entry)
 
     def _made_store(self, entry: Open) -> None:
-        self._forget(entry.push)
-        self.version = self.history = hash(entry.push)
-        self.world.checker.carried(self.number, 0, self.history)
+        if entry.push is not None:
+            self._forget(entry.push)
+            self.version = self.history = hash(entry.push)
+        else:
+            self.version = self.history = self.world.disk.checkpoints[entry.checkpoint].parts[self.number]
+        self.step = entry.step
+        self.checker.carried(self.number, entry.step, self.history)
+
+    def _save(self, entry: Save) -> None:
+        """Has this position written beside what follows; the writer does one after the other."""
+        if entry.step != self.step:
+            raise Violation("saved-state", f"{entry} reaches shard {self.number} at step {self.step}")
+        if self.version is None:
+            self._saved(SavedPart(folder=entry.folder, error="a number is not finite"))
+            return
+        agenda = self.world.agenda
+        self._written_at = max(self._written_at, agenda.now) + self.world.draw() * self.world.scenario.disk
+        agenda.enter(self._written_at, self.life, self._write, (self.era, entry, self.history))
+
+    def _write(self, era: Life, entry: Save, history: int) -> None:
+        """The part is written, though its generation may be over: then nobody is told."""
+        part = SavedPart(folder=entry.folder, file=f"shard-{self.number}", size=IMAGE_BYTES, sha256=str(history))
+        if self.world.disk_fails():
+            self.checker.seen["part failed"] += 1
+            part = SavedPart(folder=entry.folder, error="no space left")
+        else:
+            self.world.disk.write(entry.folder, self.number, history)
+        if not era.cut:
+            self._saved(part)
+
+    def _saved(self, part: SavedPart) -> None:
+        self.part = part
+        self.uplink.report("saved", part)
 
     def _admit(self, entry: Admit) -> None:
         self.admitted[entry.worker] = entry.incarnation
-        for stream in [it for it in self.visitors if it.worker.worker == entry.worker]:
-            self.visitors.remove(stream)
-            self.attach(stream)
+        self.door.admit(entry.worker)
 
     def _dismiss(self, entry: Dismiss) -> None:
         if self.admitted.get(entry.worker) == entry.incarnation:
@@ -127,10 +185,9 @@ class Shard:
         self.kept = {key for key in self.kept if key[1] != entry.incarnation}
         if entry.keep:
             self.kept.add((entry.worker, entry.incarnation, entry.keep))
-        stream = self.sessions.get(entry.worker)
+        stream = self.door.sessions.get(entry.worker)
         if stream is not None and stream.incarnation == entry.incarnation:
-            self._end(stream)
-            stream.refuse(entry.reason or "LEFT")
+            self.door.refuse(stream, entry.reason or "LEFT")
 
     def _reduce(self, entry: Reduce) -> None:
         pushes = tuple(push for push, _ in entry.pushes)
@@ -159,8 +216,8 @@ class Shard:
         for push in pushes:
             self._forget(push)
         self.step = entry.step
-        self.history = hash((self.history, entry.step, entry.pushes, entry.learning_rate, entry.scales))
-        self.world.checker.carried(self.number, entry.step, self.history)
+        self.history = next_history(self.history, entry)
+        self.checker.carried(self.number, entry.step, self.history)
         if self.world.overflows(self.number, entry.step):
             self.uplink.overflowed = ("w", entry.step)
             self.uplink.report("overflow", *self.uplink.overflowed)
@@ -169,7 +226,7 @@ class Shard:
         self.world.cut_somebody(self)
 
     def _answer(self, entry: Answer) -> None:
-        stream = self.sessions.get(entry.worker)
+        stream = self.door.sessions.get(entry.worker)
         if entry.result is not None:
             self.staging.forget((entry.worker, entry.incarnation, entry.result.sequence))
         if stream is None or stream.incarnation != entry.incarnation:
@@ -179,56 +236,12 @@ class Shard:
         answer = self.world.wire_answer(entry, self.position)
         stream.down.send(stream.worker.answered, stream, answer, self.version)
         if self.world.cut_chance and self.world.draw() < self.world.cut_chance:
-            self.world.checker.seen["cut when answered"] += 1
+            self.checker.seen["cut when answered"] += 1
             stream.break_()
 
     def _pin(self, entry: Pin) -> None:
         if self.version is not None:
-            self.world.checker.pinned(self.number, entry.snapshot, entry.step, self.version)
-
-    def attach(self, stream: Stream) -> None:
-        """A worker opens a stream; it waits here until the log has admitted it."""
-        if not stream.served:
-            return
-        worker, admitted = stream.worker.worker, self.admitted.get(stream.worker.worker, 0)
-        if admitted < stream.incarnation:
-            self.visitors.append(stream)
-            self.world.agenda.after(ADMISSION, self._wait_over, stream)
-            return
-        if admitted > stream.incarnation:
-            stream.refuse("FENCED")
-            return
-        opening = stream.worker.opener and not self.opened
-        self.staging.attach(worker, stream.incarnation, PLAN, stream, opening=opening)  # type: ignore[arg-type]
-        old = self.sessions.get(worker)
-        self.sessions[worker] = stream
-        if old is not None:
-            self._end(old)
-            old.refuse("LEFT")
-        stream.attached = True
-        held = self.staging.held(worker, stream.incarnation)
-        stream.down.send(stream.worker.attached, stream, self.boot, held)
-
-    def _wait_over(self, stream: Stream) -> None:
-        if stream in self.visitors:
-            self.visitors.remove(stream)
-            stream.refuse("LOST")
-
-    def stream_ended(self, stream: Stream) -> None:
-        """The connection is gone, or the worker closed it."""
-        if not stream.served:
-            return
-        stream.served = False
-        stream.up.cut = True
-        if stream.attached:
-            self._end(stream)
-        elif stream in self.visitors:
-            self.visitors.remove(stream)
-
-    def _end(self, stream: Stream) -> None:
-        if self.sessions.get(stream.worker.worker) is stream:
-            del self.sessions[stream.worker.worker]
-        self.staging.detach(stream.worker.worker, stream.incarnation, stream)
+            self.checker.pinned(self.number, entry.snapshot, entry.step, self.version)
 
     def take(self, stream: Stream, header: Header | None, end: bool) -> None:
         """A message of a push arrives: its beginning has the header."""
@@ -242,13 +255,13 @@ class Shard:
             self._finish(stream)
         world = self.world
         if world.cut_chance and world.draw() < world.cut_chance:
-            world.checker.seen["cut when whole" if end else "cut behind the header" if header else "cut half-way"] += 1
+            self.checker.seen["cut when whole" if end else "cut behind the header" if header else "cut half-way"] += 1
             stream.break_()
 
     def _begin(self, stream: Stream, header: Header) -> bool:
         worker, incarnation, _ = header.key
         if not self._is_member(worker, incarnation):
-            self._refuse(stream, "FENCED")
+            self.door.refuse(stream, "FENCED")
             return False
         self._demand_between(stream)
         try:
@@ -256,7 +269,7 @@ class Shard:
         except PsError as error:
             raise Violation("refused", f"an honest push is refused: {error}") from error
         stream.skipping = stream.part is None
-        self.world.checker.staged(self)
+        self.checker.staged(self)
         if stream.part is not None and self.number == 0 and header.kind == GRADIENTS:
             self.world.lead.begun(header.push)
         return stream.served
@@ -268,10 +281,6 @@ class Shard:
         if stream.part is not None and not stream.part.dropped:
             raise Violation("refused", f"{stream.part} is not ended before what follows")
 
-    def _refuse(self, stream: Stream, reason: str) -> None:
-        self._end(stream)
-        stream.refuse(reason)
-
     def _finish(self, stream: Stream) -> None:
         if stream.skipping:
             stream.skipping = False
@@ -281,7 +290,7 @@ class Shard:
             raise Violation("refused", f"{stream}: an end without a header")
         header = part.header
         part.whole = Whole(header, "w" if header.nan_on == self.number else "")
-        self.world.checker.pushes.held(self.number, header)
+        self.checker.pushes.held(self.number, header)
         self.uplink.report("whole", part.whole)
 
     def ask(self, stream: Stream, sequence: int, out_of_data: bool) -> None:

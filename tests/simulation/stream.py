@@ -17,6 +17,7 @@ class Stream:
     """A training stream. Each end learns of a break at a time of its own, and what is in flight may still arrive.
 
     Attributes:
+        generation: the one in which its worker joined.
         inbox: answers that the worker has not read yet, with the version of the parameters that came with each.
         part, skipping: what the shard is receiving; `attached` and `served` are the shard's end, `open` the worker's.
     """
@@ -24,6 +25,7 @@ class Stream:
     __slots__ = (
         "attached",
         "down",
+        "generation",
         "held",
         "inbox",
         "incarnation",
@@ -40,7 +42,7 @@ class Stream:
     def __init__(self, world: World, worker: Worker, shard: Shard) -> None:
         self.world = world
         self.worker = worker
-        self.incarnation = worker.incarnation
+        self.generation, self.incarnation = worker.generation, worker.incarnation
         self.shard = shard
         delay = world.scenario.delay
         self.up = Pipe(world.agenda, world.draw, delay)
@@ -54,7 +56,7 @@ class Stream:
         self.held = -1
 
     def __repr__(self) -> str:
-        return f"stream {self.worker.worker}/{self.incarnation}-{self.shard.number}"
+        return f"stream {self.worker.worker}/{self.generation}.{self.incarnation}-{self.shard.number}"
 
     def break_(self) -> None:
         """The connection is gone."""
@@ -63,7 +65,15 @@ class Stream:
             self.up.cut = self.down.cut = True
         patience = 10 * world.scenario.delay
         world.agenda.after(world.draw() * patience, self._worker_notices)
-        world.agenda.after(world.draw() * patience * (20 if world.draw() < 0.1 else 1), self.shard.stream_ended, self)
+        world.agenda.after(
+            world.draw() * patience * (20 if world.draw() < 0.1 else 1), self.shard.door.stream_ended, self
+        )
+
+    def die(self) -> None:
+        """The shard's process is gone; the worker learns of it."""
+        self.served = False
+        self.up.cut = True
+        self.world.agenda.after(self.world.draw() * 10 * self.world.scenario.delay, self._worker_notices)
 
     def _worker_notices(self) -> None:
         self.down.cut = True
@@ -76,7 +86,7 @@ class Stream:
         if self.open:
             self.open = False
             self.down.cut = True
-            self.up.send(self.shard.stream_ended, self)
+            self.up.send(self.shard.door.stream_ended, self)
 
     def refuse(self, reason: str) -> None:
         """The shard's end closes it, with an error's name."""
@@ -91,13 +101,14 @@ class Stream:
 
 
 class FollowerLink:
-    """A follower's link to the lead; `position` is the last entry that was sent over it."""
+    """A follower's link to a lead process; `position` is the last entry that was sent over it."""
 
-    __slots__ = ("down", "position", "shard", "up", "world")
+    __slots__ = ("down", "lead", "position", "shard", "up", "world")
 
     def __init__(self, world: World, shard: Shard) -> None:
         self.world = world
         self.shard = shard
+        self.lead = world.lead
         self.position = 0
         self.up = Pipe(world.agenda, world.draw, world.scenario.delay)
         self.down = Pipe(world.agenda, world.draw, world.scenario.delay)
@@ -120,4 +131,5 @@ class FollowerLink:
 
     def _lead_notices(self) -> None:
         self.up.cut = True
-        self.world.lead.link_lost(self)
+        if not self.lead.life.cut:
+            self.lead.link_lost(self)

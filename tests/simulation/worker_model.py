@@ -2,7 +2,7 @@
 
 Mirrored: streams to all shards live and end together; after a break all are made again, the worker asks, and sends its
 push to those shards that do not hold it whole, unless it knows what became of it; answers are read from whichever shard
-lags; a worker that is fenced joins again as a new life.
+lags; a worker that is fenced joins again as a new life; one whose generation is over does so in the same process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from simulation.breaks import Breaks
+from simulation.events import Life
 from simulation.lease_model import Lease
 from simulation.messages import Header
+from simulation.sender_model import Sender
+from simulation.sleep import Sleep
 from simulation.stream import Stream
 from simulation.violation import Violation
 
@@ -20,6 +24,7 @@ from grpc_ps.psserver.lead.log import PushId
 from grpc_ps.psserver.lead.parts import Push
 
 if TYPE_CHECKING:
+    from simulation.invariants import Checker
     from simulation.world import World
 
 PAUSE = 0.2
@@ -36,6 +41,7 @@ class Worker:
         why: how it ended: "done", "fenced", "crashed", "left", "lost", "refused" or "nan", with `code`.
         recovering: since when it has no streams, None while it has.
         batches: of its own data that are left; None where it has all data.
+        generation, checker: of the membership; `era` is its life.
     """
 
     def __init__(self, world: World, nonce: int, index: int | None, batches: int | None) -> None:
@@ -48,50 +54,43 @@ class Worker:
         self.state = "joining"
         self.since = world.agenda.now
         self.why, self.code = "", -1
-        self.frozen_until = 0.0
+        self.sleep = Sleep(world.agenda)
+        self.asleep = self.sleep.asleep
         self.cut_off_until = 0.0
-        self.lease = Lease(world, self)
+        self.streams: list[Stream] = []
+        self.sender = Sender(self)
+        self.out = False
+        self.run = 0
+        self.era = Life()
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        """Nothing of an earlier membership is left."""
+        shards = self.world.scenario.shards
+        self.generation, self.incarnation = 0, 0
+        self.checker: Checker = self.world.checker
+        self.era.cut = True
+        self.era = Life()
+        self.lease = Lease(self.world, self)
         self.outcomes: Counter[str | None] = Counter()
         self.sequence = 0
         self.push: Header | None = None
-        self.streams: list[Stream] = []
-        self.answers = Answers(world.scenario.shards, 0)
-        self.versions: list[int] = [0] * world.scenario.shards
-        self._dreams: list[tuple[Any, tuple[Any, ...]]] = []
+        self.answers = Answers(shards, 0)
+        self.versions: list[int] = [0] * shards
         self._reply = Reply()
-        self._attempt = 0
         self._broken = False
-        self.out = False
         self.opener = False
         self._fresh = True
-        self._sending = False
+        self.sender.stop()
         self.recovering: float | None = None
-        self._boots: list[int] = [0] * world.scenario.shards
+        self._boots: list[int] = [0] * shards
         self._refused = 0
+        self._breaks = Breaks()
 
     @property
     def ended(self) -> bool:
         """Whether the process is gone."""
         return self.state == "ended"
-
-    def asleep(self, action: Any, *args: Any) -> bool:
-        """Whether the process is stopped by a signal (then the event waits) or gone."""
-        if self.state == "ended":
-            return True
-        if self._dreams or self.world.agenda.now < self.frozen_until:
-            if not self._dreams:
-                self.world.agenda.at(self.frozen_until, self._wake)
-            self._dreams.append((action, args))
-            return True
-        return False
-
-    def _wake(self) -> None:
-        if self.world.agenda.now < self.frozen_until:  # stopped once more meanwhile
-            self.world.agenda.at(self.frozen_until, self._wake)
-            return
-        dreams, self._dreams = self._dreams, []
-        for action, args in dreams:
-            action(*args)
 
     def _be(self, state: str) -> None:
         self.state = state
@@ -99,14 +98,14 @@ class Worker:
 
     def attach(self) -> None:
         """Opens a stream to every shard."""
-        if self.asleep(self.attach):
+        if self.asleep(self.attach) or not self.incarnation:
             return
         world = self.world
         self._be("attaching")
-        self._attempt += 1
+        self.sender.stop()
         self.streams = [Stream(world, self, shard) for shard in world.shards]
         for stream in self.streams:
-            stream.up.send(stream.shard.attach, stream)
+            stream.up.send(stream.shard.door.attach, stream)
         if world.cut_off(self):
             self.streams[0].break_()
 
@@ -117,14 +116,15 @@ class Worker:
         number = stream.shard.number
         if self._boots[number] not in (0, boot):
             self.end(4, "lost")
-            return
+            self.world.demand_hopeless(f"worker {self.worker} finds another process of shard {number}")
         self._boots[number] = boot
         stream.held = held
-        if all(other.held >= 0 for other in self.streams):
+        if not self.ended and all(other.held >= 0 for other in self.streams):
             self._resume()
 
     def _resume(self) -> None:
         self.recovering, self._broken = None, False
+        self._breaks.mended(self.world.agenda.now)
         self._be("waiting")
         if self._fresh:
             self._fresh = False
@@ -142,7 +142,7 @@ class Worker:
         push = self.push
         if push is not None and not self.answers.decided:
             lacking = [stream for stream in self.streams if again or stream.held < push.sequence]
-            self._begin_sending(push, lacking)
+            self.sender.begin(push, lacking)
 
     def _ask(self) -> None:
         self.streams[0].up.send(self.world.shards[0].ask, self.streams[0], self.sequence, self.out)
@@ -153,6 +153,9 @@ class Worker:
             return
         if reason == "FENCED":
             self.fenced()
+            return
+        if reason == "ROLLED_BACK":
+            self.rolled_back()
             return
         if reason not in ("LOST", "LEFT"):
             raise Violation("refused", f"worker {self.worker}, which is honest, is refused with {reason}")
@@ -167,22 +170,28 @@ class Worker:
         now = self.world.agenda.now
         if self.recovering is None:
             self.recovering = now
+            self._breaks.broke(now)
+        if self._breaks.too_many:
+            self.checker.seen["ten breaks"] += 1
+            self.end(4, "unsteady")
+            return
         if now - self.recovering > RECONNECT:
             self.end(4, "lost")
             return
         self._be("attaching")
-        self._sending = False
-        self.world.agenda.after(PAUSE, self.attach)
+        self.sender.busy = False
+        self.world.agenda.enter(now + PAUSE, self.era, self.attach)
 
     def answered(self, stream: Stream, answer: Any, version: int) -> None:
         """An answer arrives."""
         if self.asleep(self.answered, stream, answer, version) or not stream.open:
             return
         stream.inbox.append((answer, version))
-        if self.state == "waiting" and (not self._sending or self.world.scenario.stops_early):
-            self._collect()
+        if self.state == "waiting" and (not self.sender.busy or self.world.scenario.stops_early):
+            self.collect()
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Reads what the shards have answered."""
         answers, streams = self.answers, self.streams
         while True:
             shard = answers.lagging()
@@ -199,10 +208,11 @@ class Worker:
 
     def _replied(self, reply: Reply) -> None:
         push, self.push = self.push, None
-        self._sending = False
-        checker = self.world.checker
+        self.sender.busy = False
+        self._breaks.worked()
+        checker = self.checker
         if self.out and not reply.done:  # a release that was under way when the data was used up
-            self._collect()
+            self.collect()
             return
         if push is not None:
             self.outcomes[reply.outcome] += 1
@@ -217,10 +227,11 @@ class Worker:
             return
         self._reply = reply
         self._be("computing")
-        self.world.agenda.after(self.world.compute_time(self), self._computed)
+        agenda = self.world.agenda
+        agenda.enter(agenda.now + self.world.compute_time(self), self.era, self._computed, (self.era,))
 
-    def _computed(self) -> None:
-        if self.asleep(self._computed):
+    def _computed(self, era: Life) -> None:
+        if self.asleep(self._computed, era) or era.cut:
             return
         self._be("waiting")
         if self.batches == 0:
@@ -230,14 +241,14 @@ class Worker:
                 self._recover()
             else:
                 self._ask()
-                self._collect()
+                self.collect()
             return
         if self.batches is not None:
             self.batches -= 1
         reply, world = self._reply, self.world
         assert reply.batch is not None
         name = PushId(self.worker, self.incarnation, self.sequence + 1)
-        examples = world.checker.numbers.examples(reply.batch)
+        examples = self.checker.numbers.examples(reply.batch)
         nan = world.nan_chance and world.draw() < world.nan_chance
         nan_on = world.choose(range(len(self.versions))) if nan else -1
         self._send(Push(name, reply.global_step, reply.batch, examples), nan_on)
@@ -246,49 +257,48 @@ class Worker:
         self.sequence += 1
         self.answers = Answers(len(self.versions), self.sequence)
         self.push = header = Header(push, nan_on, self.versions[0])
-        self.world.checker.pushes.pushed(header)
+        self.checker.pushes.pushed(header)
         if self._broken:
             self._recover()
         else:
-            self._begin_sending(header, self.streams)
-
-    def _begin_sending(self, header: Header, streams: list[Stream]) -> None:
-        self._sending = True
-        self._send_message(header, self._attempt, streams, self.world.scenario.messages)
-
-    def _send_message(self, header: Header, attempt: int, streams: list[Stream], left: int) -> None:
-        if self.asleep(self._send_message, header, attempt, streams, left):
-            return
-        if self.push is not header or attempt != self._attempt or not self.streams:
-            return
-        if self.world.scenario.stops_early and self.answers.decided:
-            self._sending = False
-            return
-        first = header if left == self.world.scenario.messages else None
-        for stream in streams:
-            stream.up.send(stream.shard.take, stream, first, left == 1)
-        if left > 1:
-            gap = self.world.draw() * self.world.scenario.delay
-            self.world.agenda.after(gap, self._send_message, header, attempt, streams, left - 1)
-        else:
-            self._sending = False
-            self._collect()
+            self.sender.begin(header, self.streams)
 
     def fenced(self) -> None:
         """The process is told that it is no member any more."""
-        self.world.checker.fenced(self.incarnation)
+        self.checker.fenced(self.incarnation)
         self.end(4, "fenced")
+
+    def rolled_back(self) -> None:
+        """The process is told that its generation is over: it joins again, and begins anew with what it gets."""
+        world = self.world
+        world.demand_over(self.generation)
+        self.demand_counted()
+        self.checker.seen["joined again"] += 1
+        for stream in self.streams:
+            stream.close()
+        self.streams = []
+        rest = world.compute_time(self) * world.draw() if self.state == "computing" else 0.0
+        self._begin_life()
+        self.nonce = world.new_nonce()
+        self._be("joining")
+        world.agenda.enter(world.agenda.now + rest, self.era, self.lease.join)
+
+    def demand_counted(self) -> None:
+        """Its pushes are the sum of their outcomes, but for the one that is under way."""
+        if self.sequence != sum(self.outcomes.values()) + (self.push is not None):
+            raise Violation("outcome", f"worker {self.worker} sent {self.sequence} pushes: {self.outcomes}")
 
     def end(self, code: int, why: str) -> None:
         """The process ends."""
         self._be("ended")
+        self.sleep.over = True
         self.code, self.why = code, why
         for stream in self.streams:
             if why == "crashed" and self.world.draw() < 0.3:
                 stream.up.cut = True
                 patience = self.world.draw() * self.world.limits.lease
-                self.world.agenda.after(patience, stream.shard.stream_ended, stream)
+                self.world.agenda.after(patience, stream.shard.door.stream_ended, stream)
             stream.close()
         if self.incarnation and why not in ("crashed", "fenced"):
-            self.world.call(self, self.world.lead.leave, (self.worker, self.incarnation), None)
+            self.world.call(self, self.world.lead.leave, (self.generation, self.worker, self.incarnation), None)
         self.world.process_ended(self)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
 from simulation.chaos import Chaos
-from simulation.endings import demand_clean
+from simulation.disk import Disk
+from simulation.endings import demand_clean, patience
 from simulation.events import Agenda
 from simulation.invariants import Checker
 from simulation.lead_model import Lead
 from simulation.messages import WireAnswer
+from simulation.report import report
 from simulation.scenario import LIMITS, Scenario, scenario
 from simulation.shard_model import Shard
 from simulation.violation import Violation
@@ -24,7 +26,6 @@ from grpc_ps.psserver.lead.log import Answer
 from grpc_ps.psserver.lead.steering import Change
 
 T = TypeVar("T")
-RUN = 7
 LINGER = 3.0
 """Seconds that pass after the last worker has gone, for what is still on its way."""
 
@@ -43,6 +44,10 @@ class World:
     """Everything of one seed.
 
     Attributes:
+        seen: how often each kind of thing happened.
+        checkers: the books by generation; `checker` is the newest.
+        stop_asked, overflowed: what may end the job early: a person, an infinite result.
+        signalled: a shard was told to end.
         hopeless: a shard is lost for good, so that workers may give up.
         calm: faults have stopped, and what they broke is mended.
         processes: all worker processes there ever were.
@@ -50,37 +55,52 @@ class World:
 
     def __init__(self, seed: int, job_class: Callable[..., Job] = Job) -> None:
         self.scenario: Scenario = scenario(seed)
-        self.limits = LIMITS
+        self.limits = replace(LIMITS, save=self.scenario.save_limit)
         self.random = Random(seed ^ 0x5EED)
         self.draw = self.random.random
         self.agenda = Agenda()
         self.calm = False
         self.cut_chance = self.scenario.cut_chance
         self.nan_chance = self.scenario.nan_chance
+        self.disk_chance = self.scenario.disk_chance
         self.overflow_armed = self.rebooted = self.hopeless = False
+        self.overflowed = self.stop_asked = self.signalled = False
         self.processes: list[Worker] = []
         self._answers: dict[int, WireAnswer] = {}
         self._finished_at: float | None = None
-        self._boots = 0
-        self.checker = Checker(self)
-        self.checker.patience = self._patience()
+        self._boots = self._nonces = 0
+        self._disturbed_at = 0.0
+        self.seen: Counter[str] = Counter()
+        self.disk = Disk()
+        self.job_class = job_class
+        self.generation = 0
+        self.checkers: dict[int, Checker] = {}
+        self.checker = Checker(self, cold=True)
+        self.patience = patience(self)
         self.shards = [self._new_shard(number) for number in range(self.scenario.shards)]
-        job = job_class(run=RUN, shard_count=len(self.shards), presets=self.scenario.settings, limits=self.limits)
-        self.lead = Lead(self, job)
         self.chaos = Chaos(self)
+        self.lead = Lead(self)
+        self.lead.recovery.begin(cold=True)
 
     def _new_shard(self, number: int) -> Shard:
         self._boots += 1
         return Shard(self, number, self._boots)
 
-    def _patience(self) -> float:
-        """Within so many seconds after calm the job ends: every step is slow, and every limit is waited for once."""
-        limits, scenario = self.limits, self.scenario
-        settings = self.checker.settings
-        steps = int(settings["steps"]) or self.checker.numbers.end or 8 * 40
-        slowest = 1.5 * scenario.compute * scenario.slow + 60 * scenario.delay + 5 * scenario.kernel
-        waits = 4 * limits.lease + limits.link + limits.start + 3 * limits.rejoin + 30.0
-        return waits + steps * (slowest + (limits.rejoin + 0.2 if not scenario.rejoins else 0.0))
+    def new_nonce(self) -> int:
+        """A number that nobody has joined with."""
+        self._nonces += 1
+        return self._nonces
+
+    def begin_generation(self, checker: Checker) -> int:
+        """A generation begins, with books of its own."""
+        self.generation += 1
+        self.checkers[self.generation] = self.checker = checker
+        return self.generation
+
+    @property
+    def calm_since(self) -> float:
+        """When the last fault was, or will be."""
+        return max(self.scenario.calm_at, self._disturbed_at)
 
     def run(self) -> Outcome:
         """Simulates the seed to its end; raises Violation."""
@@ -98,11 +118,12 @@ class World:
         except Exception as error:
             raise Violation("crash", f"{type(error).__name__}: {error}") from error
         demand_clean(self)
-        return Outcome(seed=self.scenario.seed, events=agenda.events, steps=self.checker.step, seen=self.checker.seen)
+        return Outcome(seed=self.scenario.seed, events=agenda.events, steps=self.checker.step, seen=self.seen)
 
     def going(self) -> bool:
         """Whether there is anything left to see."""
-        if not self.lead.job.finished():
+        if self.lead.life.cut or not self.lead.job.finished():
+            self._finished_at = None
             return True
         if self._finished_at is None:
             self._finished_at = self.agenda.now
@@ -114,7 +135,7 @@ class World:
             return
         share = self.scenario.share
         batches = share[len(self.processes) % len(share)] if share is not None else None
-        worker = Worker(self, len(self.processes) + 1, index, batches)
+        worker = Worker(self, self.new_nonce(), index, batches)
         self.processes.append(worker)
         worker.lease.join()
 
@@ -126,32 +147,69 @@ class World:
     def calm_down(self) -> None:
         """No more faults; what is missing is started."""
         self.calm = True
-        self.cut_chance = self.nan_chance = 0.0
-        self.lead.change(Change(paused=False))
+        self.cut_chance = self.nan_chance = self.disk_chance = 0.0
         self._revive()
 
     def _revive(self) -> None:
-        """Starts workers while too few run."""
-        if self.lead.job.done is not None or not self.scenario.rejoins:
+        """Starts workers while too few run, and ends a pause; a generation may begin with one."""
+        if not self.going():
             return
-        live = sum(not worker.ended for worker in self.processes)
-        if live < self.checker.rounds.workers:
-            self.spawn(None)
+        if not self.lead.life.cut and self.lead.job.done is None:
+            if self.checker.rounds.paused or not self.checker.opened:
+                self.lead.change(Change(paused=False))
+            live = sum(not worker.ended for worker in self.processes)
+            if live < self.checker.rounds.workers and self.scenario.rejoins:
+                self.spawn(None)
         self.agenda.after(1.0, self._revive)
 
-    def reboot(self, shard: Shard) -> None:
-        """A follower's process dies and is started anew, empty."""
-        self.rebooted = self.hopeless = True
-        shard.uplink.dead = True
-        if shard.uplink.link is not None:
-            shard.uplink.link.break_()
-        fresh = self._new_shard(shard.number)
-        for worker in self.processes:
-            for stream in worker.streams:
-                if stream.shard is shard:
-                    stream.break_()
-        self.shards[shard.number] = fresh
-        self.agenda.after(1.0, fresh.uplink.connect)
+    def crash(self, number: int) -> None:
+        """A shard's process dies, and is started anew, empty."""
+        shard = self.shards[number]
+        if shard.life.cut or self.lead.job.finished():
+            return
+        shard.die()
+        if number == 0:
+            self.lead.life.cut = True
+        for other in self.shards if number == 0 else [shard]:
+            link = other.uplink.link
+            if link is not None:
+                link.up.cut = True
+                link.break_()
+        shard.uplink.link = None
+        pause = 0.1 + 1.5 * self.draw()
+        self._disturbed_at = self.agenda.now + pause
+        self.agenda.after(pause, self._restart, number)
+
+    def _restart(self, number: int) -> None:
+        away_until = self.shards[number].uplink.away_until
+        self.shards[number] = shard = self._new_shard(number)
+        shard.uplink.away_until = away_until  # the machine is, not the process
+        if number:
+            shard.uplink.connect()
+            return
+        self.lead = Lead(self)
+        self.lead.recovery.begin(cold=True)
+        self.lead.tick()
+
+    def demand_over(self, generation: int) -> None:
+        """A worker is told that its generation is over."""
+        lead = self.lead
+        if generation == lead.generation and not lead.recovery.under_way and not lead.life.cut:
+            raise Violation("refused", f"generation {generation} is said to be over, and goes on")
+
+    def demand_hopeless(self, what: str) -> None:
+        """What happens only where a shard's state is lost for good."""
+        if self.scenario.plan is not None:
+            raise Violation("refused", what)
+
+    def disk_time(self) -> float:
+        """When something on the disk is done that begins now."""
+        return self.agenda.now + self.draw() * self.scenario.disk
+
+    def disk_fails(self) -> bool:
+        """Whether something cannot be written: rarely at first, for that is the end."""
+        chance = self.disk_chance if self.disk.checkpoints else 0.1 * self.disk_chance
+        return bool(chance) and self.draw() < chance
 
     def call(
         self, worker: Worker, action: Callable[..., Any], args: tuple[Any, ...], then: Callable[[Any], None] | None
@@ -160,13 +218,17 @@ class World:
         delay = self.scenario.delay
         if self.cut_off(worker) or (not self.calm and self.draw() < 0.01):
             if self.draw() < 0.5:
-                self.agenda.after(self.draw() * delay, action, *args)
+                self.agenda.after(self.draw() * delay, self._serve, action, args, None)
             if then is not None:
                 self.agenda.after(1.0, then, None)
             return
         self.agenda.after(self.draw() * delay, self._serve, action, args, then)
 
     def _serve(self, action: Callable[..., Any], args: tuple[Any, ...], then: Callable[[Any], None] | None) -> None:
+        if action.__self__.life.cut:  # type: ignore[attr-defined]
+            if then is not None:
+                self.agenda.after(0.5, then, None)
+            return
         reply = action(*args)
         if then is not None:
             self.agenda.after(self.draw() * self.scenario.delay, then, reply)
@@ -177,16 +239,16 @@ class World:
 
     def cut_somebody(self, shard: Shard) -> None:
         """An update was made: perhaps a link breaks just now."""
-        if self.cut_chance and shard.sessions and self.draw() < self.cut_chance:
-            self.checker.seen["cut when applied"] += 1
-            self.choose(list(shard.sessions.values())).break_()
+        if self.cut_chance and shard.door.sessions and self.draw() < self.cut_chance:
+            self.seen["cut when applied"] += 1
+            self.choose(list(shard.door.sessions.values())).break_()
 
     def overflows(self, shard: int, step: int) -> bool:
         """Whether that update's result is infinite on that shard."""
         if not self.overflow_armed or self.draw() < 0.3:
             return False
         self.overflow_armed = False
-        self.checker.overflowed = True
+        self.overflowed = True
         return True
 
     def compute_time(self, worker: Worker) -> float:
@@ -197,7 +259,7 @@ class World:
     def wire_answer(self, entry: Answer, position: int) -> WireAnswer:
         """The message of an answer, one for all shards."""
         answer = self._answers.get(position)
-        if answer is None:
+        if answer is None or answer.entry is not entry:
             answer = self._answers[position] = WireAnswer(entry, position)
         return answer
 
@@ -229,16 +291,3 @@ def simulate(seed: int) -> Outcome:
         return world.run()
     except Violation as violation:
         raise Violation(violation.kind, f"{violation.detail}\n{report(world)}") from violation
-
-
-def report(world: World) -> str:
-    """How to see a failure again, and what happened last."""
-    lines = [f"    {when:10.4f} {_name(action, args)}" for when, _, _, action, args in world.agenda.trace]
-    again = f"python -m simulation.run --seed {world.scenario.seed}    (in tests/)"
-    return "\n".join([again, f"{world.scenario}", *lines])
-
-
-def _name(action: Any, args: tuple[Any, ...]) -> str:
-    owner = getattr(action, "__self__", None)
-    who = f"{type(owner).__name__} {getattr(owner, 'number', getattr(owner, 'incarnation', ''))}" if owner else ""
-    return f"{who}.{getattr(action, '__name__', action)} {args!r:.160}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-# Kinds A to F; of each the cases that are tested within or between processes.
+# Kinds A to M; of each the cases that are tested within or between processes.
 CASES = (
     *("B01", "B02", "B03", "B05"),
     *("B07", "B08", "B09", "B11", "B13", "B14"),
@@ -18,6 +18,13 @@ CASES = (
     *("B21", "B23", "B24", "B26"),
     *("B27", "B28", "B29", "B30", "B32", "B33", "B36"),
     *("B37", "B39", "B40"),
+    *("B42", "B44", "B45", "B48"),
+    *("B49", "B50", "B52", "B54"),
+    *("B55", "B57", "B58", "B60"),
+    *("B62", "B63", "B65", "B66"),
+    *("B68", "B70", "B71"),
+    *("B72", "B73", "B75", "B76", "B79"),
+    *("B81", "B83", "B85", "B86", "B89", "B91"),
 )
 ROW = re.compile(r"^\| (?P<case>B\d\d)? *\| (?P<right>.*?) *\| `(?P<test>[^`]+)` \|$", re.MULTILINE)
 

@@ -89,7 +89,10 @@ class _Refusing:
     def open_stream(self, on_end: object) -> _Refusing:
         return self
 
-    def attach(self, identity: object, job: object, timeout: float) -> wire.Attached:
+    def attach(self, identity: object, job: object) -> None:
+        """Takes it, and says nothing yet."""
+
+    def attached(self, timeout: float) -> wire.Attached:
         self.timeouts.append(timeout)
         if len(self.timeouts) == 2:
             return wire.Attached(boot=7)

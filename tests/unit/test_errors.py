@@ -56,6 +56,8 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.PeerLost),
         (grpc.StatusCode.CANCELLED, errors.PeerLost),
         (grpc.StatusCode.UNIMPLEMENTED, errors.Mismatch),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.Unauthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, errors.Forbidden),
         (grpc.StatusCode.UNKNOWN, errors.JobFailed),
     ],
 )
@@ -84,3 +86,29 @@ def test_refusal_of_a_real_server_is_its_class() -> None:
     server.stop(None)
     assert type(received) is errors.Mismatch
     assert str(received) == "steps: job has 20, worker states 30 - ürgh"
+
+
+_CONNECTING = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:2222: "
+_VERIFYING = f"{_CONNECTING}Tls handshake failed: OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: "
+
+
+@pytest.mark.parametrize(
+    ("details", "cls", "says"),
+    [
+        (f"{_VERIFYING}certificate has expired: OK", errors.Untrusted, "its certificate has expired"),
+        (f"{_VERIFYING}certificate is not yet valid: OK", errors.Untrusted, "its certificate is not valid yet"),
+        (f"{_VERIFYING}unable to get local issuer certificate", errors.Untrusted, "not by an authority of --tls-ca"),
+        (f"{_VERIFYING}invalid CA certificate: OK", errors.Untrusted, "is not accepted: invalid CA certificate"),
+        (f"{_CONNECTING}Hostname Verification Check failed.", errors.Untrusted, "its certificate is for another name"),
+        (f"{_CONNECTING}OPENSSL_internal:WRONG_VERSION_NUMBER", errors.Untrusted, "it does not speak TLS"),
+        (f"{_CONNECTING}Socket closed", errors.PeerUnreachable, "does it want TLS: --tls-ca?"),
+        (f"{_CONNECTING}Secure read failed (Socket closed)", errors.PeerUnreachable, "want a client's certificate"),
+        (f"{_CONNECTING}Connection refused (111)", errors.PeerUnreachable, "nothing answers there"),
+        ("Socket closed", errors.PeerUnreachable, "Socket closed"),
+    ],
+)
+def test_what_grpc_says_of_a_handshake_is_said_in_one_clause(details: str, cls: type[PsError], says: str) -> None:
+    received = from_rpc_error(FakeRpcError(grpc.StatusCode.UNAVAILABLE, details), "10.0.0.1:2222")
+    assert type(received) is cls
+    assert str(received).startswith("10.0.0.1:2222: ")
+    assert says in str(received)

@@ -32,7 +32,7 @@ class Lead:
 class Listener:
     def __init__(self) -> None:
         self.beats: list[wire.HeartbeatResponse] = []
-        self.error: PsError | None = None
+        self.error: Exception | None = None
         self.ended = threading.Event()
 
     def beat(self, response: wire.HeartbeatResponse) -> None:
@@ -40,7 +40,7 @@ class Listener:
         if response.done:
             self.ended.set()
 
-    def lost(self, error: PsError) -> None:
+    def lost(self, error: Exception) -> None:
         self.error = error
         self.ended.set()
 
@@ -167,3 +167,39 @@ def test_a_lead_that_has_left_after_the_end_is_no_loss() -> None:
     heartbeat._thread.join(10)
     assert not heartbeat._thread.is_alive()
     assert listener.error is None
+
+
+@pytest.mark.parametrize("where", ["lead", "listener"])
+def test_an_error_that_is_not_foreseen_is_told_and_not_swallowed(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker whose heartbeats have ended in silence would compute for nothing, and never hear of the end."""
+    boom = RuntimeError("boom")
+
+    def fails(*arguments: object) -> wire.HeartbeatResponse:
+        raise boom
+
+    if where == "listener":
+        monkeypatch.setattr(Listener, "beat", fails)
+    listener = run(Lead(fails if where == "lead" else lambda call: wire.HeartbeatResponse()))
+    assert listener.error is boom
+    assert "heartbeat_failed" in caplog.text
+
+
+def test_an_error_after_the_stop_is_nobodys_concern(caplog: pytest.LogCaptureFixture) -> None:
+    """The channel is closed while a heartbeat is on its way."""
+    on_its_way, closed = threading.Event(), threading.Event()
+
+    def fails(call: int) -> wire.HeartbeatResponse:
+        on_its_way.set()
+        assert closed.wait(20)
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    listener = Listener()
+    heartbeat = Heartbeat(Lead(fails), IDENTITY, listener, lease=0.04, lost_timeout=5.0)
+    heartbeat.start()
+    assert on_its_way.wait(20)
+    heartbeat.stop()
+    closed.set()
+    heartbeat._thread.join(20)
+    assert (listener.error, caplog.text) == (None, "")

@@ -6,6 +6,8 @@ import gzip
 import os
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -251,3 +253,27 @@ def test_the_real_mnist() -> None:
     train_labels = bundle.train.take(np.arange(60000))[1]
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert np.bincount(train_labels).tolist() == counts
+
+
+def test_b89_eight_processes_read_a_folder_at_once_and_leave_it_as_it_is(folder: Path) -> None:
+    """Fault B89: nothing is written beside the files, so the folder may be read-only, and nobody waits for a lock."""
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.iterdir()}
+    program = (
+        "import sys; from pathlib import Path; from grpc_ps.models.datasets import idx;"
+        " print(idx.load(Path(sys.argv[1])).train.fingerprint)"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    try:
+        printed = {reader.communicate(timeout=60)[0] for reader in readers}
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait(10)
+        folder.chmod(0o755)
+    assert [reader.returncode for reader in readers] == [0] * 8
+    assert printed == {f"{idx.load(folder).train.fingerprint}\n"}
+    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.iterdir()} == before

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from job_driver import Driver
 
+from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.steering import Change
@@ -47,7 +48,7 @@ def test_a_pause_lets_everybody_finish_and_gives_nobody_more() -> None:
     assert answers[-1].result is not None
     assert answers[-1].release is None
     assert driver.job.training is not None
-    assert driver.job.training.activity(one) == "paused"
+    assert activity(one, driver.job.training) == "paused"
     driver.job.change(Change(paused=False), driver.now)
     assert (one.batch, two.batch) == (2, 3)
 
@@ -106,7 +107,7 @@ def test_only_a_job_that_runs_can_be_changed() -> None:
     with pytest.raises(Refusal, match="no job runs here"):
         driver.job.change(Change(paused=True), 0.0)
     driver.open()
-    driver.job.stop(Done())
+    driver.job.stop(Done(), driver.now)
     with pytest.raises(Refusal, match="no job runs here"):
         driver.job.change(Change(paused=True), 0.0)
 

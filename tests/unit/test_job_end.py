@@ -120,7 +120,7 @@ def test_a_shard_that_stays_away_ends_the_job() -> None:
 def test_an_overflowing_result_ends_the_job_with_the_parameter() -> None:
     driver = Driver()
     driver.open()
-    driver.job.overflow("w", 4)
+    driver.job.overflow("w", 4, driver.now)
     assert driver.job.done is not None
     assert driver.job.done.exit_code == 5
     assert "parameter 'w'" in driver.job.done.reason
@@ -151,7 +151,7 @@ def test_one_live_worker_holds_the_lease_to_evaluate() -> None:
 def test_initial_values_that_come_after_the_end_are_told_so() -> None:
     driver = Driver()
     opener = driver.join(1)
-    driver.job.stop(Done(0, "stopped on request"))
+    driver.job.stop(Done(0, "stopped on request"), driver.now)
     driver.push(opener, values=True)
     assert opener.last is not None
     assert opener.last.outcome == "DONE"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from job_driver import Driver
 
+from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
 
@@ -23,7 +24,7 @@ def test_nobody_computes_more_than_the_bound_ahead_of_the_slowest() -> None:
     assert run_ahead(driver, fast) == 3
     assert (fast.progress, slow.progress) == (3, 0)
     assert driver.job.training is not None
-    assert driver.job.training.activity(fast) == "ahead of the slowest"
+    assert activity(fast, driver.job.training) == "ahead of the slowest"
     driver.push(slow)
     assert fast.batch is not None, "released as soon as the slowest has come one further"
     assert run_ahead(driver, fast) == 1

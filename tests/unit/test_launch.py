@@ -1,57 +1,16 @@
 """The launcher, with small scripts in the place of shards and workers."""
 
+import functools
 import json
 import os
 import signal
-import sys
 
 import pytest
+from fake_launch import JOINED, SHARD, Seen, make_plan, run
 
 from grpc_ps.client import cluster_file
-from grpc_ps.client.launch import LaunchPlan, launch
-from grpc_ps.client.processes import Exited, Line
 from grpc_ps.client.shared.errors import UsageError
 
-FLAGS = """
-import argparse, signal, socket, sys
-parser = argparse.ArgumentParser()
-for name in ("shard", "shards", "port", "workers", "index"):
-    parser.add_argument("--" + name, type=int)
-for name in ("lead", "ps"):
-    parser.add_argument("--" + name)
-parser.add_argument("--json", action="store_true")
-flags = parser.parse_args()
-"""
-# Serves until as many workers as it is told have come and gone.
-SHARD = (
-    FLAGS
-    + """
-server = socket.create_server(("127.0.0.1", flags.port))
-print("some line", flags.lead)
-print(f"READY shard={flags.shard} address=127.0.0.1:{server.getsockname()[1]}", flush=True)
-for peer in [server.accept()[0] for _ in range(flags.workers)]:
-    peer.recv(1)
-"""
-)
-JOINED = (
-    FLAGS
-    + """
-import json
-peers = []
-for address in flags.ps.split(","):
-    host, port = address.split(":")
-    peers.append(socket.create_connection((host, int(port))))
-print("joined", file=sys.stderr, flush=True)
-"""
-)
-WORKER = (
-    JOINED
-    + """
-accuracy = 0.5 if flags.index else None
-record = {"worker": flags.index, "global_step": 100 + flags.index, "accuracy": accuracy}
-print(json.dumps({**record, "metrics": {"accuracy": accuracy, "mse": 0.25} if flags.index else {}}))
-"""
-)
 HANGING = (
     JOINED
     + """
@@ -66,46 +25,7 @@ PATIENT = JOINED + "print('patient', flush=True); signal.pause()"
 
 @pytest.fixture
 def plan(tmp_path):
-    def make(*, shard=SHARD, worker=WORKER, shards=1, workers=1, **more):
-        shard_command = [sys.executable, "-c", shard, "--workers", str(workers)]
-        return LaunchPlan(
-            shards=shards,
-            workers=workers,
-            shard_command=shard_command,
-            worker_command=[sys.executable, "-c", worker],
-            log_dir=tmp_path,
-            **{"ready_timeout": 30.0, "drain_timeout": 30.0, "grace": 30.0, **more},
-        )
-
-    return make
-
-
-class Seen:
-    """Keeps what a launcher shows, and acts on a line."""
-
-    def __init__(self, text="", act=None):
-        self.events = []
-        self.addresses = None
-        self._text, self._act = text, act
-
-    def observe(self, event):
-        self.events.append(event)
-        if self._act and isinstance(event, Line) and event.text == self._text:
-            self._act(event.child)
-
-    def started(self, addresses):
-        self.addresses = addresses
-
-    def lines(self, name):
-        return [event.text for event in self.events if isinstance(event, Line) and event.child.name == name]
-
-    def codes(self):
-        return {event.child.name: event.child.code for event in self.events if isinstance(event, Exited)}
-
-
-def run(plan, seen=None):
-    seen = seen or Seen()
-    return launch(plan, observe=seen.observe, started=seen.started), seen
+    return functools.partial(make_plan, tmp_path)
 
 
 def test_all_end_by_themselves(plan, tmp_path):

@@ -62,7 +62,6 @@ def test_b66_server_permits_the_clients_pings() -> None:
     assert permitted <= int(client["grpc.keepalive_time_ms"]) // 2
     assert server["grpc.keepalive_permit_without_calls"] == client["grpc.keepalive_permit_without_calls"] == 1
     assert server["grpc.so_reuseport"] == 0
-    assert client["grpc.enable_http_proxy"] == 0
 
 
 def test_events_are_one_line_of_fields(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,11 +18,12 @@ from grpc_ps.client.shared.channel_options import (
     KEEPALIVE_TIMEOUT_MS,
     LEAST_PING_INTERVAL_MS,
     PROTOCOL_VERSION,
+    SERVER_OPTIONS,
 )
 from grpc_ps.client.shared.errors import EXIT_CODE_KEY, REASON_KEY, error_classes
 from grpc_ps.protos import control_pb2, coordination_pb2, job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
-from grpc_ps.psserver import aio, link, messages, server, sessions, training_stream, worker_service
+from grpc_ps.psserver import following, link, messages, peer_limits, server, sessions, worker_service
 from grpc_ps.psserver.clock import STOOD_STILL
 from grpc_ps.psserver.command import psserver
 from grpc_ps.psserver.config import ShardConfig
@@ -30,7 +31,9 @@ from grpc_ps.psserver.lead import coordinator, log, pins, training
 from grpc_ps.psserver.lead.settings import DEFAULTS, EVAL_EVERY, OPTIMIZER_DEFAULTS
 
 # What no server says: a client or a command finds these by itself.
-OWN = {"UNREACHABLE", "ENDING", "DATA", "NON_FINITE", "JOB_FAILED"}
+OWN = {"UNREACHABLE", "UNTRUSTED", "ENDING", "DATA", "NON_FINITE", "JOB_FAILED"}
+# What every call may be answered, before it is looked at.
+EVERYWHERE = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
 
 
 def test_every_refusal_is_named_with_its_status_and_exit_code() -> None:
@@ -47,7 +50,8 @@ def test_every_call_has_its_refusals_as_its_proto_says() -> None:
         name: set(re.findall(r"[A-Z]+(?:_[A-Z]+)*", comment.split("Errors:")[1])) & error_classes().keys() - OWN
         for name, comment in rpcs().items()
     }
-    assert set().union(*table.values()) == error_classes().keys() - OWN
+    assert set().union(*table.values()) == error_classes().keys() - OWN - EVERYWHERE
+    assert set(names(section("By call").split("| call |")[0])) >= EVERYWHERE
 
 
 def test_every_service_and_call_is_named() -> None:
@@ -105,9 +109,9 @@ def test_times_are_those_of_the_code() -> None:
     config = ShardConfig(shard=0)
     for what, values in {
         "the lead's hold on one `Join`": [worker_service.MAX_WAIT],
-        "the first message of a stream": [aio.FIRST_MESSAGE_SECONDS],
-        "the log's admission of a worker that attaches": [training_stream.ADMISSION_SECONDS],
-        "a reader's wait for its snapshot": [worker_service.PIN_SECONDS],
+        "the first message of a stream": [config.limits.call],
+        "the log's admission of a worker that attaches": [config.limits.call],
+        "a reader's wait for its snapshot": [config.limits.call],
         "a snapshot that nobody reads": [config.limits.pin],
         "the end: followers' links, then streams": [config.grace_seconds, server.STOP_GRACE],
         "before a follower tries its link again": [link.RETRY],
@@ -138,7 +142,10 @@ def seconds(text: str) -> list[float]:
         ("answers that wait for a worker to read them", sessions.OUTBOX),
         ("snapshots that are pinned and not yet read from every shard", pins.MAX_PINS),
         ("steps at which one batch number may have been released", training.KEPT_STEPS + 1),
-        ("entries in one message to a follower", coordinator.ENTRIES_PER_MESSAGE),
+        ("training streams that have not attached yet", peer_limits.MAX_UNATTACHED),
+        ("streams of one connection", dict(SERVER_OPTIONS)["grpc.max_concurrent_streams"]),
+        ("unary calls of one connection", peer_limits.CALLS_AT_ONCE),
+        ("entries in one message to a follower", following.ENTRIES_PER_MESSAGE),
         ("entries that a follower takes before it acknowledges", link.ACKNOWLEDGE_EVERY),
     ],
 )

@@ -1,23 +1,18 @@
 """psctl with small scripts installed beside it in the place of `psserver` and `worker`."""
 
-import io
 import json
 import os
 import re
-import threading
 from pathlib import Path
 
 import click
 import pytest
-from fake_control import status
 from fake_programs import install_programs
 
 from grpc_ps.client import cluster_file
 from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands.group import run
-from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PsError, UsageError
-from grpc_ps.client.status import cluster_status
 from grpc_ps.worker.cli import worker as worker_command
 
 # Serves until as many workers as WORKERS says have come and gone.
@@ -69,7 +64,9 @@ def test_launch_shows_lines_and_a_summary(install, capsys):
     assert run(["launch", "--workers", "2", "--model", "mnist"]) == 0
     output = capsys.readouterr().out.splitlines()
     assert output[0].startswith("logs: grpc-ps-logs/")
-    assert "[ps 0] started ['--host', '127.0.0.1', '--shard', '0', '--shards', '1', '--port', '0']" in output
+    (started,) = (line for line in output if line.startswith("[ps 0] started "))
+    assert started.startswith("[ps 0] started ['--host', '127.0.0.1', '--lease', '10.0', ")
+    assert started.endswith(", '--shard', '0', '--shards', '1', '--port', '0']")
     assert "[worker 1] ended with exit code 0" in output
     assert not any("{" in line for line in output)
     assert output[-3].startswith("done: global step 30, accuracy 0.9125, gap not finite, mse 1.2e-05, ")
@@ -101,7 +98,7 @@ def test_launch_passes_flags_on(install, capsys):
     flags = worker_flags(capsys)
     passed_on = flags[: flags.index("--ps")]
     wanted = "--mode sync --backup 1 --threads 7 --steps 10 --no-nesterov --learning-rate 0.5 --model mnist"
-    wanted += " --model-arg hidden=5 --model-arg layers=2 --workers 2"
+    wanted += " --model-arg hidden=5 --model-arg layers=2 --grace 5.0 --workers 2"
     assert passed_on == wanted.split()
 
 
@@ -308,18 +305,3 @@ def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, caps
     monkeypatch.setattr(PSClient, "stop", lambda self: len(self.addresses) * 100 + int(self.addresses[0][-1]))
     assert run(["stop"]) == 0
     assert capsys.readouterr().out == "stopped at global step 101\n"
-
-
-def test_bars_show_global_and_local_steps(monkeypatch):
-    monkeypatch.setattr(PSClient, "watch", lambda self, interval: iter([cluster_status(status())]))
-    output = io.StringIO()
-    with make_view(output, bars=True) as view:
-        view.started(("127.0.0.1:1",))
-        for thread in threading.enumerate():
-            if thread.name == "status":
-                thread.join(30)
-    shown = output.getvalue()
-    assert "global step" in shown
-    assert "30/3000 running" in shown
-    assert "worker 1 local step" in shown
-    assert "15/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"

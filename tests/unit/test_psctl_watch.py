@@ -18,7 +18,7 @@ from grpc_ps.client.client import ClusterStatus
 from grpc_ps.client.commands import tables
 from grpc_ps.client.commands.group import run
 from grpc_ps.client.commands.watch import Pace, line_of
-from grpc_ps.client.shared.errors import PeerUnreachable
+from grpc_ps.client.shared.errors import JobFailed, PeerUnreachable
 from grpc_ps.client.status import cluster_status
 from grpc_ps.protos import control_pb2 as wire
 
@@ -73,8 +73,10 @@ def test_a_job_that_has_failed_says_so(capsys: pytest.CaptureFixture[str]) -> No
         assert run(["status", "--ps", lead.address]) == 0
     first = "stopped, mnist, async, global step 30 of 3000, failed with exit code 5: worker 1: NaN in w"
     assert capsys.readouterr().out.splitlines()[0] == first
-    with FakeControl(status(20), status(**FAILED)) as lead:
-        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    text = r"^the job has failed with exit code 5: worker 1:\nNaN in w$"
+    with FakeControl(status(20), status(**FAILED)) as lead, pytest.raises(JobFailed, match=text) as failed:
+        run(["watch", "--ps", lead.address, "--interval", "0.001"])
+    assert failed.value.exit_code == 5
     running, stopped = capsys.readouterr().out.splitlines()
     assert stopped.startswith(first)
     assert "failed" not in running

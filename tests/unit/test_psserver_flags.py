@@ -29,8 +29,9 @@ def test_one_shard_needs_a_port_alone() -> None:
 
 def test_everything_that_is_stated() -> None:
     typed = (
-        "--shard 0 --shards 3 --port 2222 --host 0.0.0.0 --lease 3 --link-timeout 4 --start-timeout 5"
-        " --rejoin-timeout 6 --connect-timeout 7 --kernel-threads 2 --chunk-bytes 65536"
+        "--shard 0 --shards 3 --port 2222 --host 0.0.0.0 --insecure --lease 3 --link-timeout 4 --start-timeout 5"
+        " --rejoin-timeout 6 --snapshot-timeout 8 --call-timeout 9 --grace 10 --connect-timeout 7"
+        " --kernel-threads 2 --chunk-bytes 65536"
         " --mode sync --workers 3 --backup 1 --min-workers 2 --threads 1 --until accuracy=0.97 --eval-every 50"
         " --schedule cosine:100 --warmup-steps 5 --weight-decay 0.1 --global-clip-norm 1 --optimizer rmsprop --rho 0.8"
     )
@@ -39,7 +40,8 @@ def test_everything_that_is_stated() -> None:
         shards=3,
         host="0.0.0.0",
         port=2222,
-        limits=Limits(lease=3, link=4, start=5, rejoin=6),
+        limits=Limits(lease=3, link=4, start=5, rejoin=6, pin=8, call=9),
+        grace_seconds=10,
         connect_seconds=7,
         threads=2,
         chunk_bytes=65536,

@@ -14,7 +14,7 @@ from updated_shards import fill, plan_of
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import ChunkView, word_sum
-from grpc_ps.protos.coordination_pb2 import Reduced
+from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.protos.job_pb2 import Identity
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Done, Open, Pin, PushId, Reduce, Release, Result
@@ -37,6 +37,7 @@ class Bed:
         self.read: list[int] = []
         self.size = size
         self.position = 0
+        self.saved: list[Saved] = []
         store: Future[type[Store]] = Future()
         store.set_result(Store)
         self.replay = Replay(
@@ -44,9 +45,12 @@ class Bed:
             shard_count=1,
             chunk_bytes=8 * size,
             kernels=kernels,
+            savers=kernels,
+            files=None,
             store_class=store,
             on_overflow=lambda parameter, step: self.overflows.append((parameter, step)),
             on_reduced=self.reports.append,
+            on_saved=self.saved.append,
             on_read=self.read.append,
             on_failure=self.failures.append,
         )
@@ -79,7 +83,7 @@ class Bed:
     async def settled(self) -> None:
         """Waits until everything that was delivered is carried out."""
         replay = self.replay
-        await replay.until(lambda: replay.position == self.position and not replay._busy, DEADLINE, "the log")
+        await replay.until(lambda: replay.position == self.position and not replay._backlog._busy, DEADLINE, "the log")
         # Reports are called by the loop, after that.
         await asyncio.sleep(0)
 

@@ -11,6 +11,7 @@ from grpc_ps.client.shared.blocks import Block, ParameterSpec, cut, place
 from grpc_ps.client.shared.image import aligned_buffer
 from grpc_ps.client.shared.job_flags import OPTIMIZERS
 from grpc_ps.protos.job_pb2 import Settings
+from grpc_ps.psserver.checkpoint import BlockValues
 from grpc_ps.psserver.lead.settings import DEFAULTS
 from grpc_ps.psserver.store import Store, tensor_of
 
@@ -22,7 +23,7 @@ def settings(**changes: Any) -> Settings:
 def store_of(value: np.ndarray, trainable: bool = True, **changes: Any) -> Store:
     spec = ParameterSpec(name="w", shape=value.shape, dtype=value.dtype.name, trainable=trainable)
     (blocks,) = place([spec], 1).shards
-    return Store(blocks, [value[block.start : block.stop] for block in blocks], settings(**changes))
+    return Store(blocks, [BlockValues(value[block.start : block.stop], {}) for block in blocks], settings(**changes))
 
 
 def update(store: Store, gradients: list[np.ndarray], rate: float) -> None:
@@ -117,11 +118,13 @@ def test_cuts_change_no_bit(optimizer: str, weight_decay: float) -> None:
     first, gradient = rng.normal(size=(2, size)).astype(np.float32)
     pieces = [slice(block.start, block.stop) for block in cut(ParameterSpec(name="w", shape=(size,), dtype="float32"))]
     whole = Store(
-        [Block("w", 0, size, "float32", True)], [first], settings(optimizer=optimizer, weight_decay=weight_decay)
+        [Block("w", 0, size, "float32", True)],
+        [BlockValues(first, {})],
+        settings(optimizer=optimizer, weight_decay=weight_decay),
     )
     parts = Store(
         [Block("w", it.start, it.stop, "float32", True) for it in pieces],
-        [first[it] for it in pieces],
+        [BlockValues(first[it], {}) for it in pieces],
         settings(optimizer=optimizer, weight_decay=weight_decay),
     )
     for _ in range(5):

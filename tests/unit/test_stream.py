@@ -153,15 +153,17 @@ def test_attach_is_the_first_message_and_gets_what_the_shard_holds() -> None:
     attached = wire.Attached(boot=9, whole_sequence=4)
     one, call, _ = stream(Response(attached=attached).SerializeToString())
     identity, job = job_pb2.Identity(run=1, worker=2), job_pb2.JobSpec(model="m")
-    assert one.attach(identity, job, 5) == attached
+    one.attach(identity, job)
+    assert one.attached(5) == attached
     sent = wire.PushPullRequest.FromString(next(call.requests))
     assert sent == wire.PushPullRequest(attach=wire.Attach(id=identity, job=job))
 
 
 def test_attach_waits_for_a_limited_time() -> None:
     one, _, ended = stream()
+    one.attach(job_pb2.Identity(), None)
     with pytest.raises(PeerUnreachable, match=r"a:1: no answer within 0\.1 s"):
-        one.attach(job_pb2.Identity(), None, 0.1)
+        one.attached(0.1)
     assert ended == [None]
     assert isinstance(one.failure(), PeerUnreachable)
 

@@ -12,6 +12,7 @@ import pytest
 from worker_command import LINEAR, MNIST, config_of, run
 
 from grpc_ps.client.shared.errors import PsError, UsageError
+from grpc_ps.client.shared.security import Security
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import parse_device
 from grpc_ps.worker.flags import parse_value
@@ -27,7 +28,7 @@ def refusal(*args: str) -> str:
 
 def test_the_defaults() -> None:
     config = config_of("--ps", "a:1", "--model", "linear")
-    assert config == WorkerConfig(addresses=("a:1",), model="linear", arguments={}, stated={})
+    assert config == WorkerConfig(addresses=("a:1",), model="linear", arguments={}, stated={}, security=Security())
 
 
 def test_everything_that_is_stated() -> None:

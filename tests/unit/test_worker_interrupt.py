@@ -14,10 +14,14 @@ from grpc_ps.worker.interrupt import Interrupt
 
 class Session:
     def __init__(self): self.told = threading.Event()
-    def interrupt(self, why): print(why, flush=True); self.told.set()
+    def interrupt(self, why):
+        print(why, flush=True)
+        if "fails" in sys.argv: raise RuntimeError("boom")
+        self.told.set()
 
 interrupt = Interrupt()
 interrupt.install()
+if "short" in sys.argv: interrupt.grace = 0.2
 session = Session()
 if "member" in sys.argv: interrupt.watch(session)
 print("ready", flush=True)
@@ -61,5 +65,11 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 
 def test_the_grace_time_ends_a_member_that_does_not_leave() -> None:
-    code, lines = ended(signal.SIGTERM, "member", "stuck")
+    code, lines = ended(signal.SIGTERM, "member", "stuck", "short")
+    assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
+
+
+def test_a_session_that_cannot_be_told_does_not_keep_the_process() -> None:
+    """Whatever goes wrong in the thread that tells it, the grace time ends the process."""
+    code, lines = ended(signal.SIGTERM, "member", "fails", "short")
     assert (code, lines) == (143, ["ready", "ended by SIGTERM"])

@@ -177,7 +177,7 @@ def test_a_worker_without_any_data_trains_nothing_and_ends_well() -> None:
     loop.train(session, Empty(), target=9)
     progress.finish({})
     assert (progress.global_step, progress.local_steps, session.sent) == (4, 0, [])
-    assert "done: global_step 4, local_step 0, loss = none" in lines[-1]
+    assert "target step 4 already reached: global_step 4, local_step 0, loss = none" in lines[-1]
 
 
 def test_only_the_evaluator_evaluates() -> None:

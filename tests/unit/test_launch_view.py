@@ -1,0 +1,43 @@
+"""What psctl launch shows on a terminal."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+
+import pytest
+from fake_control import status
+
+from grpc_ps.client.client import ClusterStatus, PSClient
+from grpc_ps.client.commands.view import make_view
+from grpc_ps.client.launch import Restart
+from grpc_ps.client.status import cluster_status
+from grpc_ps.protos import control_pb2 as wire
+
+
+def test_bars_show_global_and_local_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = wire.CheckpointStatus(directory="d", global_step=20, restored_step=10)
+    again = threading.Event()
+
+    def watch(self: PSClient, interval: float, **_: object) -> Iterator[ClusterStatus]:
+        yield cluster_status(status(checkpoint=saved))
+        if again.is_set():
+            both.set()
+        again.set()
+
+    both = threading.Event()
+    monkeypatch.setattr(PSClient, "watch", watch)
+    output = io.StringIO()
+    with make_view(output, bars=True) as view:
+        view.started(("127.0.0.1:1",))
+        # A lead that was gone is looked for again.
+        assert both.wait(30)
+        view.observe(Restart("worker 1", 137, 2, 5, 0.5))
+    shown = output.getvalue()
+    assert shown.count("resumed from step 10") == 1
+    assert "restart worker 1 (signal 9), 2 of 5, in 0.5 s" in shown
+    assert "global step" in shown
+    assert "30/3000 running" in shown
+    assert "worker 1 local step" in shown
+    assert "15/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"
