@@ -20,6 +20,9 @@ from grpc_ps.client.shared.faults import without_kills
 LaunchEvent = Event | Restart
 
 _READY = re.compile(r"READY shard=(\d+) address=(\S+)")
+# The lead says that a checkpoint is committed.
+_SAVED = re.compile(r" psserver 0 checkpoint global_step=\d+ ")
+_RESTORE = "--restore"
 _NO_CHECKPOINTS = "its part of the model is gone with it; with --checkpoint-dir it would be started again"
 
 
@@ -67,6 +70,7 @@ class Run:
         self._restarts = Restarts(plan.max_restarts)
         self._json: dict[Child, Mapping[str, Any]] = {}
         self._drain: float | None = None
+        self._saved = False
 
     @property
     def restarts(self) -> int:
@@ -201,6 +205,9 @@ class Run:
             place.due = None
             if not over:
                 command = without_kills(_with_port(place.command, place.address))
+                if place.is_shard and self._saved and _RESTORE not in command:
+                    # What was saved must still be there: a job is not begun anew without a word.
+                    command = [*command, _RESTORE]
                 place.child = self.group.start(place.name, command, again=True)
         if due and self._workers:
             self._cluster_file().write(self._plan.log_dir)
@@ -225,6 +232,8 @@ class Run:
 
     def _observe(self, event: Event) -> None:
         """Takes what is meant for the launcher, a shard's address or a worker's summary, and passes all on."""
+        if isinstance(event, Line) and not event.stdout and _SAVED.search(event.text):
+            self._saved = True
         place = self._place(event.child) if isinstance(event, Line) and event.stdout else None
         if isinstance(event, Line) and place is not None:
             ready = _READY.fullmatch(event.text) if place.is_shard else None

@@ -42,6 +42,9 @@ class BlockValues:
 class CheckpointFiles:
     """Writes and reads the parts of one shard. Any thread may use it.
 
+    Attributes:
+        writing: whether a part is being written; `begin` says so before the thread that writes does anything.
+
     Args:
         directory: the folder of checkpoints, the same for all shards.
         shard, shard_count: which part is this shard's.
@@ -52,14 +55,24 @@ class CheckpointFiles:
         self.directory = directory
         self._file = part_name(shard, shard_count)
         self._at = at
+        self.writing = False
+
+    def begin(self) -> None:
+        """Notes that a part is about to be written."""
+        self.writing = True
 
     def write(self, folder: str, step: int, state: Sequence[BlockState]) -> Saved:
         """Writes the state into `folder`, or says why that is not possible. Never raises for what a disk may do."""
+        try:
+            return self._write(folder, step, state)
+        finally:
+            self.writing = False
+
+    def _write(self, folder: str, step: int, state: Sequence[BlockState]) -> Saved:
         pieces = [pair for held in state for pair in _pieces(held)]
         for piece, data in pieces:
             if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
-                name = f"{piece.parameter} ({piece.slot})" if piece.slot else piece.parameter
-                return Saved(folder=folder, non_finite=name, error="a number is not finite")
+                return not_finite(folder, step, piece.parameter, piece.slot)
         try:
             part = write_part(self.directory / folder, self._file, pieces, {"global_step": str(step)}, self._at)
         except CheckpointError as error:
@@ -81,6 +94,12 @@ class CheckpointFiles:
                 )
                 for block in blocks
             ]
+
+
+def not_finite(folder: str, step: int, parameter: str, slot: str = "") -> Saved:
+    """What is reported in place of a part that has a NaN or an infinity, which is never written."""
+    of = f"slot {slot!r} of parameter {parameter!r}" if slot else f"parameter {parameter!r}"
+    return Saved(folder=folder, non_finite=parameter, error=f"{of} has infinite numbers or NaN at step {step}")
 
 
 def _pieces(held: BlockState) -> list[tuple[Piece, memoryview]]:

@@ -87,11 +87,11 @@ class CheckpointKeeper:
         return await self._run(partial(self._commit, attempt.folder, manifest))
 
     def _commit(self, folder: str, manifest: Manifest) -> Path:
-        path = self._folder.commit(folder, manifest)
+        path, step = self._folder.commit(folder, manifest), manifest.global_step
         best = self._settings.best
         kept = self._folder.best(best, higher_is_better=self._settings.best_rises) if best else None
         try:
-            removed = self._folder.prune(self._settings.keep, protect=() if kept is None else (kept,))
+            removed = self._folder.prune(self._settings.keep, step, protect=() if kept is None else (kept,))
         except CheckpointError as error:
             event(logger, "checkpoints_not_removed", logging.WARNING, why=error)
         else:
@@ -102,17 +102,26 @@ class CheckpointKeeper:
         """Removes what is left of an attempt that failed. What a slow shard still writes there goes later."""
         await self._run(partial(self._folder.discard, folder))
 
-    async def note(self, step: int, metrics: Mapping[str, float], evaluated_step: int) -> None:
-        """Notes an evaluation beside the checkpoint of that step, for which it stands; that may be gone."""
+    async def note(self, metrics: Mapping[str, float], evaluated_step: int) -> None:
+        """Notes an evaluation beside the newest checkpoint that is not younger: for that one it stands."""
         try:
-            await self._run(partial(self._folder.note_evaluation, step, metrics, evaluated_step))
+            await self._run(partial(self._note, metrics, evaluated_step))
         except CheckpointError as error:
             event(logger, "evaluation_not_noted", logging.WARNING, why=error)
 
-    def close(self) -> None:
-        """Gives the folder back, once what is under way has ended."""
-        self._thread.submit(self._folder.release)
-        self._thread.shutdown(wait=True)
+    def _note(self, metrics: Mapping[str, float], evaluated_step: int) -> None:
+        step = max((step for step in self._folder.steps() if step <= evaluated_step), default=None)
+        if step is not None:
+            self._folder.note_evaluation(step, metrics, evaluated_step)
+
+    async def close(self, seconds: float) -> None:
+        """Gives the folder back, if what is under way ends within `seconds`; else the end of the process does."""
+        releasing = self._thread.submit(self._folder.release)
+        self._thread.shutdown(wait=False)
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(releasing), seconds)
+        except asyncio.TimeoutError:
+            event(logger, "checkpoints_still_written", logging.WARNING, folder=self.directory)
 
 
 def _skip(line: str) -> None:
@@ -130,7 +139,7 @@ def manifest_of(job: Job, attempt: Attempt, plan_fingerprint: str) -> Manifest:
         global_step=state.step,
         opened=job.opened,
         model=definition.model,
-        settings=dict(definition.settings),
+        settings=dict(attempt.settings),
         opened_settings=dict(definition.opened),
         parameters=tuple(
             ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
@@ -152,6 +161,7 @@ def restored(manifest: Manifest, *, cold: bool) -> Restored:
     """The job as that manifest has it."""
     return Restored(
         name=step_name(manifest.global_step),
+        run=manifest.run,
         model=manifest.model,
         parameters={
             spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in manifest.parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,12 +53,6 @@ class Commits:
             # A shard that waits for that to leave is told now.
             self._lead.following.wake()
 
-    def note(self, metrics: Mapping[str, float], evaluated_step: int, start: Callable[..., None]) -> None:
-        """An evaluation stands for the newest checkpoint that is not younger."""
-        saving = self._lead.job.saving
-        if saving is not None and saving.committed is not None and saving.committed <= evaluated_step:
-            start(self.keeper.note(saving.committed, metrics, evaluated_step))
-
     async def save(self, seconds: float) -> tuple[int, Path]:
         """Saves the present step, unless it is saved, and waits for that; returns the step and where it is.
 
@@ -75,7 +68,9 @@ class Commits:
         while saving.committed is None or saving.committed < step:
             if saving.failures > failures:
                 raise CheckpointError(saving.error)
-            if time.monotonic() > deadline or saving is not lead.job.saving or lead.job.done is not None:
+            if saving is not lead.job.saving or lead.job.done is not None:
+                raise PeerLost(f"step {step} was not saved: the job has gone back to a checkpoint, or ended")
+            if time.monotonic() > deadline:
                 raise PeerLost(f"the checkpoint of step {step} was not committed within {seconds:g} s")
             await asyncio.sleep(LOOK_SECONDS)
             if saving.current is None and lead.job.phase == "RUNNING" and (saving.committed or 0) < step:

@@ -68,6 +68,8 @@ class CoordinationService:
             has = f"has {keeper.directory}" if keeper is not None else "has none"
             raise Mismatch(f"--checkpoint-dir: shard {hello.shard} has another folder than shard 0, which {has}")
         link = lead.following.connect(hello)
+        # One that was let go of may have come back.
+        self._told.discard(hello.shard)
         reader = asyncio.create_task(self._read(lead, hello, link, context))
         writer = asyncio.create_task(self._write(lead, hello, link, context))
         self._links.add(writer)

@@ -18,6 +18,8 @@ from grpc_ps.psserver.lead.resuming import Restored, restated
 from grpc_ps.psserver.lead.saving import SavePlan
 from grpc_ps.psserver.replay import Replay
 
+CLOSE_SECONDS = 5.0
+
 
 async def make_lead(
     config: ShardConfig, replay: Replay, at: At, on_failure: Callable[[BaseException], None]
@@ -28,26 +30,37 @@ async def make_lead(
         UsageError: presets that are not possible.
         CheckpointError: the folder is another lead's, cannot be used, or is of another job.
     """
-    run, restored, keeper = secrets.randbits(63) | 1, None, None
-    if config.checkpoints is not None:
-        keeper = CheckpointKeeper(config.checkpoints, at)
+    keeper = CheckpointKeeper(config.checkpoints, at) if config.checkpoints is not None else None
+    try:
+        return await _begin(config, replay, keeper, on_failure)
+    except BaseException as error:
+        if keeper is not None:
+            await keeper.close(CLOSE_SECONDS)
+        if isinstance(error, Refusal):
+            raise _refused(error) from error
+        raise
+
+
+async def _begin(
+    config: ShardConfig, replay: Replay, keeper: CheckpointKeeper | None, on_failure: Callable[[BaseException], None]
+) -> Coordinator:
+    run, restored = secrets.randbits(63) | 1, None
+    if keeper is not None:
         run = await keeper.take(run)
         restored = await keeper.newest(cold=True)
         if restored is not None:
+            run = restored.run
             event(logger, "resumed", checkpoint=keeper.path(restored.state.step), global_step=restored.state.step)
-    try:
-        return Coordinator(
-            _new_job(config),
-            replay,
-            config.chunk_bytes,
-            on_failure,
-            run=run,
-            generation=secrets.randbits(63) | 1,
-            checkpoints=keeper,
-            restored=restored,
-        )
-    except Refusal as refusal:
-        raise _refused(refusal) from refusal
+    return Coordinator(
+        _new_job(config),
+        replay,
+        config.chunk_bytes,
+        on_failure,
+        run=run,
+        generation=secrets.randbits(63) | 1,
+        checkpoints=keeper,
+        restored=restored,
+    )
 
 
 def _refused(refusal: Refusal) -> PsError:
@@ -61,8 +74,13 @@ def _new_job(config: ShardConfig) -> NewJob:
 
     def new_job(run: int, generation: int, restored: Restored | None) -> Job:
         if restored is not None and restored.cold:
-            news = {name: value for name, value in config.presets.items() if restored.settings.get(name) != value}
-            restored = replace(restored, settings=restated(restored.settings, news, "shard 0"))
+            # A lead that comes back with its first command line does not undo what was changed since.
+            known = restored.settings, restored.opened
+            news = {
+                name: value for name, value in config.presets.items() if value not in [it.get(name) for it in known]
+            }
+            settings = restated(restored.settings, news, "shard 0")
+            restored = replace(restored, settings=settings, opened={**restored.opened, **news})
         return Job(
             run=run,
             shard_count=config.shards,

@@ -12,7 +12,17 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from grpc_ps.client.shared.errors import Fenced, JobFailed, PeerLost, PeerUnreachable, RolledBack, from_rpc_error
+from grpc_ps.client.shared.errors import (
+    CheckpointError,
+    Fenced,
+    JobFailed,
+    Mismatch,
+    PeerLost,
+    PeerUnreachable,
+    PsError,
+    RolledBack,
+    from_rpc_error,
+)
 from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.security import Security
 from grpc_ps.protos import coordination_pb2 as wire
@@ -63,6 +73,8 @@ class Link:
         self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
         self._overflow: wire.FollowRequest | None = None
         self._mark = mark
+        self._sent_mark = ""
+        self._said = 0.0
         self._leaving = False
         self._connected = False
         self._lead_boot = 0
@@ -110,29 +122,41 @@ class Link:
         """
         async with self._security.aio_channel(self._lead) as channel:
             stub = CoordinationStub(channel)
-            self._last_up = said = time.monotonic()
+            self._last_up = self._said = time.monotonic()
             while True:
                 try:
                     return await self._follow(stub)
-                except RolledBack as error:
-                    event(logger, "link_ended", logging.DEBUG, why=error)
-                except (PeerUnreachable, PeerLost, Fenced) as error:
-                    now = time.monotonic()
-                    if self._connected:
-                        # However long the link was quiet, it is gone only from now on.
-                        self._connected, self._last_up = False, now
-                    patience = self._link_seconds if self._lead_boot else self._connect_seconds
-                    if now - self._last_up > patience:
-                        silent = f"shard 0 ({self._lead}) has not answered for {patience:g} s"
-                        raise PeerUnreachable(f"{silent} ({error})") from error
-                    if now - said > SAY_EVERY:
-                        said = now
-                        event(logger, "waiting", what=f"the lead at {self._lead}", why=error)
+                except (RolledBack, PeerUnreachable, PeerLost, Fenced, CheckpointError) as error:
+                    self._check_patience(error)
+                except Mismatch as error:
+                    # What a lead that has just started wrote into the folder may have come after this shard looked.
+                    if await self._read_mark() == self._sent_mark:
+                        raise
+                    self._check_patience(error)
                 await asyncio.sleep(RETRY)
+
+    def _check_patience(self, error: PsError) -> None:
+        """Notes that there is no link; PeerUnreachable if that has lasted for too long."""
+        now = time.monotonic()
+        if self._connected:
+            # However long the link was quiet, it is gone only from now on.
+            self._connected, self._last_up = False, now
+        patience = self._link_seconds if self._lead_boot else self._connect_seconds
+        if now - self._last_up > patience:
+            silent = f"shard 0 ({self._lead}) has not answered for {patience:g} s"
+            raise PeerUnreachable(f"{silent} ({error})") from error
+        if now - self._said > SAY_EVERY:
+            self._said = now
+            event(logger, "waiting", what=f"the lead at {self._lead}", why=error)
+
+    async def _read_mark(self) -> str:
+        """Reads what the lead wrote into the folder of checkpoints; in a thread, for the disk may be slow."""
+        return await asyncio.to_thread(self._mark)
 
     async def _follow(self, stub: CoordinationStub) -> wire.Shutdown:
         call = stub.Follow(metadata=self._security.metadata(self._lead))
         try:
+            self._sent_mark = await self._read_mark()
             await call.write(wire.FollowRequest(hello=self._fresh_hello()))
             # Nothing is reported before the lead has said that this is still its generation.
             await self._await_welcome(call)
@@ -157,7 +181,7 @@ class Link:
         hello.CopyFrom(self._hello)
         hello.generation = self._replay.identity.generation
         hello.position = self._acknowledged = self._replay.delivered
-        hello.checkpoint_mark = self._mark()
+        hello.checkpoint_mark = self._sent_mark
         return hello
 
     def _report_anew(self) -> None:

@@ -14,7 +14,7 @@ import grpc.aio
 from grpc_ps.client.shared.errors import Full
 
 MAX_UNATTACHED = 512
-"""Training streams at once that have not attached yet. Each may hold a message, and ends after 10 s."""
+"""Training streams at once that have not attached yet. Each may hold a message, and ends after twice `Limits.call`."""
 
 CALLS_PER_SECOND = 2_000.0
 """Unary calls of one connection, in the long run. Ours beat four times a lease; a loop without a pause makes 1,000."""

@@ -14,7 +14,7 @@ from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.psserver.admission import Admission
 from grpc_ps.psserver.backlog import Backlog
-from grpc_ps.psserver.checkpoint import CheckpointFiles
+from grpc_ps.psserver.checkpoint import CheckpointFiles, not_finite
 from grpc_ps.psserver.identity import JobIdentity
 from grpc_ps.psserver.lead.log import (
     Admit,
@@ -210,9 +210,13 @@ class Replay:
         files = self._files
         if files is None:
             self._report_saved(Saved(folder=entry.folder, error="this shard has no --checkpoint-dir"))
+        elif files.writing:
+            # Each part that waited would keep all values and slots of its position.
+            self._report_saved(Saved(folder=entry.folder, error="an earlier part is still being written"))
         elif self._non_finite:
-            self._report_saved(Saved(folder=entry.folder, non_finite=self._non_finite, error="a number is not finite"))
+            self._report_saved(not_finite(entry.folder, entry.step, self._non_finite))
         else:
+            files.begin()
             self._backlog.beside(
                 self._savers, partial(files.write, entry.folder, entry.step, self._updates.state()), self._report_saved
             )

@@ -42,7 +42,7 @@ from grpc_ps.psserver.worker_service import WorkerService
 
 SAVING_SHARE = 0.8
 """Of the grace time, for a checkpoint and the workers to leave; what is left is for those who were not told."""
-STOP_GRACE = 0.5
+STOP_GRACE = 1.0
 """Seconds for streams to end by themselves when the server stops."""
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class ShardServer:
         self._upstream: Upstream
         # Innermost, so that a refusal that it repeats or loses is still an error of ours.
         faults = (FaultInterceptor(self._faults),) if self._faults else ()
-        guards = (AccessInterceptor(config.security.tokens), LimitInterceptor(Allowances()))
+        guards = (LimitInterceptor(Allowances()), AccessInterceptor(config.security.tokens))
         interceptors = (ErrorInterceptor(config.limits.call), *guards, *faults)
         self._server = grpc.aio.server(interceptors=interceptors, options=server_options(config.chunk_bytes))
 
@@ -240,7 +240,7 @@ class ShardServer:
         self._kernels.shutdown(wait=False, cancel_futures=True)
         self._savers.shutdown(wait=False, cancel_futures=True)
         if self._coordinator is not None and self._coordinator.commits is not None:
-            self._coordinator.commits.keeper.close()
+            await self._coordinator.commits.keeper.close(STOP_GRACE)
         event(logger, "ended", shard=self.config.shard)
 
 

@@ -87,7 +87,10 @@ class TrainingStream:
         attach, replay = request.attach, self._replay
         worker, incarnation = attach.id.worker, attach.id.incarnation
         replay.identity.check_run(attach.id)
-        await self._welcome(worker, incarnation)
+        if self._coordinator is not None:
+            # The lead's own shard is of the newest generation; another one may not have heard of it yet.
+            replay.identity.check(attach.id)
+        await self._welcome(attach.id)
         replay.identity.check(attach.id)
         if attach.HasField("job"):
             self._expect(attach.job)
@@ -97,15 +100,18 @@ class TrainingStream:
         opening = attach.HasField("job") and not replay.opened
         replay.staging.attach(worker, incarnation, replay.plan, self._session, opening=opening)
 
-    async def _welcome(self, worker: int, incarnation: int) -> None:
-        """Waits until the log has admitted that life of a worker: Fenced if it is over, PeerLost if that takes long."""
-        replay = self._replay
-        await replay.until(
-            # Asked anew each time: another generation has its own.
-            lambda: replay.admission.knows(worker, incarnation),
-            replay.patience,
-            f"admission of worker {worker} by the lead",
-        )
+    async def _welcome(self, identity: job_pb2.Identity) -> None:
+        """Waits until the log has admitted that life of a worker: Fenced if it is over, PeerLost if that takes long.
+
+        Lives count anew in each generation, so those of another one say nothing.
+        """
+        replay, worker, incarnation = self._replay, identity.worker, identity.incarnation
+
+        def admitted() -> bool:
+            known = replay.admission.knows(worker, incarnation)
+            return known and replay.identity.generation == identity.generation
+
+        await replay.until(admitted, replay.patience, f"admission of worker {worker} by the lead")
         replay.admission.check(worker, incarnation)
 
     def _expect(self, job: job_pb2.JobSpec) -> None:

@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("grpc_ps.checkpoint")
 
 
 class CheckpointFolder:
-    """A folder of checkpoints. A checkpoint appears in it whole, in one rename, and is never written to again.
+    """A folder of checkpoints. A checkpoint appears in it whole, in one rename, and its numbers are never written to again.
 
     One process, the lead, calls `take` and then alone commits and removes; readers need not. Every call may block for
     as long as the disk does, and raises CheckpointError that names the path. Not guarded: one thread at a time.
@@ -168,26 +168,27 @@ class CheckpointFolder:
         """Removes a folder that is not to be committed, as far as that is possible; `prune` finds the rest."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
-    def prune(self, keep: int, protect: Collection[int] = (), in_use: Collection[str] = ()) -> list[int]:
-        """Removes the checkpoints older than the newest `keep`, and what broken-off writing has left.
+    def prune(self, keep: int, newest: int, protect: Collection[int] = ()) -> list[int]:
+        """Removes checkpoints older than the newest `keep`, and what broken-off writing has left.
 
-        Call it after `commit`, which has verified the newest: that is never removed. Checkpoints that are not whole do
-        not count. Returns the steps removed.
+        Call it after `commit`, with its step, which is known to be whole: it counts first, and is never removed. Later
+        ones were passed over when the job went back, so they are left to be put aside; of older ones those that are not
+        whole do not count. Returns the steps removed.
 
         Args:
             keep: at least 1.
+            newest: the step that was committed last.
             protect: steps to keep besides.
-            in_use: names of folders that are being written.
         """
         removed = []
         counted = 0
-        for step in reversed(self.steps()):
+        for step in reversed([step for step in self.steps() if step <= newest]):
             if counted >= max(keep, 1) and step not in protect:
                 self._remove(step)
                 removed.append(step)
             elif looks_whole(self.step_path(step)):
                 counted += 1
-        self._remove_leftovers(in_use)
+        self._remove_leftovers()
         return removed
 
     def _remove(self, step: int) -> None:
@@ -199,11 +200,11 @@ class CheckpointFolder:
             path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _remove_leftovers(self, in_use: Collection[str]) -> None:
+    def _remove_leftovers(self) -> None:
         with reporting(self.path, "read"):
             names = os.listdir(self.path)
         for name in names:
-            if name.startswith(LEFTOVERS) and name not in in_use:
+            if name.startswith(LEFTOVERS):
                 shutil.rmtree(self.path / name, ignore_errors=True)
 
     def note_evaluation(self, step: int, metrics: Mapping[str, float], evaluated_step: int) -> None:

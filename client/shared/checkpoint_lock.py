@@ -68,11 +68,12 @@ class FolderLock:
             except FileNotFoundError:
                 pass
             found = self._open()
-            os.close(self._descriptor)
-            self._descriptor = found
             other = _read(found).get("run")
             if other not in (None, f"{self.run:016x}"):
+                os.close(found)
                 raise CheckpointError(f"{self._path}: the folder is job {other}'s now")
+            os.close(self._descriptor)
+            self._descriptor = found
             self._write(released=False)
 
     def release(self) -> None:

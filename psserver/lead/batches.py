@@ -66,7 +66,9 @@ class BatchNumbers:
 
     def leased_in(self, epoch: int) -> int:
         """Numbers of an epoch that are leased."""
-        return sum(self.epoch_of(number) == epoch for number in self._leases)
+        if not self.per_epoch:
+            return len(self._leases)
+        return sum(number // self.per_epoch == epoch for number in self._leases)
 
     def leased_count(self) -> int:
         """Numbers that are leased."""

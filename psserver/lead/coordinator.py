@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from grpc_ps.client.shared.errors import (
+    CheckpointError,
     InvalidPush,
     PsError,
     error_classes,
@@ -93,6 +94,7 @@ class Coordinator:
         self._description: JobDescription | None = None
         self._clock = Clock()
         self._falling: Job | None = None
+        self._asked: tuple[Done, bool | None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin(run, generation, restored)
 
@@ -162,7 +164,7 @@ class Coordinator:
     def _keep_checkpoints(self) -> None:
         """Has those done whose parts are written, and what failed removed."""
         saving, spec = self.job.saving, self.spec
-        if saving is None or spec is None or self.commits is None:
+        if saving is None or spec is None or self.commits is None or self.job.fallen:
             return
         if (attempt := saving.to_commit()) is not None:
             self._start(self.commits.commit(self.job, attempt, spec.plan_fingerprint))
@@ -180,22 +182,29 @@ class Coordinator:
             self._on_failure(error)
 
     async def _go_back(self, fallen: Job) -> None:
-        """Begins another generation from the newest checkpoint, or anew if nothing has been saved yet."""
-        if self.commits is None:
+        """Begins another generation from the newest checkpoint, or anew if nothing has been saved yet.
+
+        Raises:
+            CheckpointError: what was saved is not there any more, or is not read in time.
+        """
+        if self.commits is None or fallen.saving is None:
             raise LookupError("nowhere to go back to")
-        generation = secrets.randbits(63) | 1
+        generation, keeper, patience = secrets.randbits(63) | 1, self.commits.keeper, fallen.limits.recovery
         self.following.cut()
         self._replay.begin(fallen.run, generation)
-        restored = await self.commits.keeper.newest(cold=False)
+        try:
+            restored = await asyncio.wait_for(keeper.newest(cold=False), patience)
+        except asyncio.TimeoutError:
+            raise CheckpointError(f"{keeper.directory}: no checkpoint could be read within {patience:g} s") from None
+        if restored is None and fallen.saving.committed is not None:
+            raise CheckpointError(f"{keeper.directory}: the checkpoint of step {fallen.saving.committed} is gone")
         self.rollbacks += 1
         self._begin(fallen.run, generation, restored)
         event(logger, "rollback", from_step=fallen.step, to_step=self.job.step, why=fallen.fallen)
-        ended = fallen.done
-        self.job.keep_alive = fallen.keep_alive
         self.begin()
-        # What is kept is done again by itself, once the shards have its values.
-        if ended is not None and not fallen.is_kept:
-            self.act(lambda now: self.job.stop(ended, now))
+        if self._asked is not None:
+            done, save = self._asked
+            self.stop(done, save=save)
 
     def _note(self, entry: Entry) -> None:
         if isinstance(entry, Dismiss):
@@ -206,7 +215,12 @@ class Coordinator:
         while not self.ended.is_set():
             await asyncio.sleep(TICK)
             self._clock.tick()
+            saving = self.job.saving
+            failures = saving.failures if saving is not None else 0
             self.act(self.job.tick)
+            if saving is not None and saving.failures > failures:
+                # It took too long; whatever else makes one fail is told where it happens.
+                event(logger, "checkpoint_failed", logging.WARNING, why=saving.error)
 
     def specify(self) -> None:
         """Describes the job to the shards, if it has been defined anew."""
@@ -259,7 +273,7 @@ class Coordinator:
         shown = " ".join(f"{name}:{value:.6g}" for name, value in sorted(metrics.items()))
         event(logger, "evaluated", worker=worker, evaluated_step=global_step, metrics=shown)
         if self.commits is not None:
-            self.commits.note(metrics, global_step, self._start)
+            self._start(self.commits.keeper.note(metrics, global_step))
 
     def change(self, change: Change) -> None:
         """Changes the job while it runs."""
@@ -288,8 +302,8 @@ class Coordinator:
     def saved(self, shard: int, report: wire.Saved) -> None:
         """A shard has written its part of a checkpoint, or could not."""
         if report.non_finite:
-            self.overflow(report.non_finite, self.job.step)
-        if report.error:
+            self.act(lambda now: self.job.stop(Done(5, report.error), now))
+        elif report.error:
             event(logger, "checkpoint_failed", logging.WARNING, shard=shard, why=report.error)
         self.act(lambda now: self.job.saved(shard, saved_part(report), now))
 
@@ -304,6 +318,7 @@ class Coordinator:
 
     def stop(self, done: Done, *, save: bool | None = None) -> None:
         """Ends the job, for good; see `Job.stop`."""
+        self._asked = done, save
         self.job.keep_alive = False
         self.act(lambda now: self.job.stop(done, now, save=save))
 

@@ -26,13 +26,11 @@ class Entrance:
 
     Args:
         presets: settings that the lead fixes.
-        keep_alive: a job that is done may be gone on with, by a worker that states a later end.
     """
 
-    def __init__(self, presets: Settings, *, keep_alive: bool, awaits_first: bool) -> None:
+    def __init__(self, presets: Settings, *, awaits_first: bool) -> None:
         self.awaits_first = awaits_first
         self._presets = presets
-        self._keep_alive = keep_alive
 
     def join(self, job: Job, request: JoinRequest, now: float) -> JoinReply:
         """Makes a worker a member, or the opener, or tells it what it waits for.
@@ -40,6 +38,8 @@ class Entrance:
         Raises:
             Refusal: WRONG_RUN, MISMATCH, CHECKPOINT, FENCED or FULL.
         """
+        if job.fallen:
+            return JoinReply(state="WAITING", waiting_for=job.waiting_for())
         self._restate(job, request)
         check_join(request, run=job.run, shards=job.shards.count, definition=job.definition, presets=self._presets)
         if job.done is not None:
@@ -80,7 +80,8 @@ class Entrance:
     def _restate(self, job: Job, request: JoinRequest) -> None:
         """Takes what a worker states otherwise, where it may."""
         definition = job.definition
-        over = self._keep_alive and job.done is not None and job.done.exit_code == 0
+        # Also between its last step and its end, to which a job that has gone back comes anew.
+        over = job.is_kept or (job.keep_alive and job.training is not None and job.training.is_over())
         if definition is None or not (self.awaits_first or over) or request.run not in (0, job.run):
             return
         definition.check_model(request)
@@ -88,7 +89,9 @@ class Entrance:
         news = definition.news(request.stated)
         if not news:
             return
-        job.restate(restated(definition.settings, news, "this worker"))
+        if job.restate(restated(definition.settings, news, "this worker")):
+            # Whoever states them again is right, and whoever states what was at first is not.
+            definition.opened = {**definition.opened, **news}
 
     def lose(self, job: Job, member: Member, refusal: Refusal | None) -> None:
         """Takes a member out of the job, which is told why unless it left by itself; its number is handed out again."""

@@ -80,7 +80,7 @@ class Job:
             committed = restored.state.step if restored else None
             self.saving = Saving(plan, limits, shard_count, generation, committed)
         self._durability = Durability(self)
-        self._entrance = Entrance(presets, keep_alive=keep_alive, awaits_first=restored is not None and restored.cold)
+        self._entrance = Entrance(presets, awaits_first=restored is not None and restored.cold)
         self._attendance = Attendance(self, restored)
         self.intake = Intake(self)
         self.pins = Pins(limits.pin, self.shards)
@@ -134,7 +134,7 @@ class Job:
         again = restarted(self, settings)
         if again is None:
             return False
-        if self.done is not None:
+        if self.done is not None or self._durability.is_ending:
             self.done, self.phase, self._durability = None, "RUNNING", Durability(self)
         self.training = again
         return True

@@ -42,13 +42,14 @@ class Restored:
     """A job as a checkpoint has it.
 
     Attributes:
-        name: the checkpoint's.
+        name: the checkpoint's; `run` is the job's id.
         settings, opened: as `Definition`.
         opened_count: initialisations so far.
         cold: the lead has just started; otherwise it has rolled back, and nothing may be stated anew.
     """
 
     name: str
+    run: int
     model: str
     parameters: Mapping[str, Signature]
     settings: Settings
@@ -94,6 +95,7 @@ def restarted(job: Job, settings: dict[str, Value]) -> Training | None:
     again = job.new_training(settings, job.training.state())
     if job.done is not None and again.is_over():
         return None
+    again.take_over(job.training, undecided=job.done is None)
     job.definition.settings = settings
     job.evaluation.until = parse_until(str(settings["until"]))
     return again

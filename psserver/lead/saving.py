@@ -165,9 +165,9 @@ class Saving:
         self.failures += 1
 
     def expired(self, now: float) -> bool:
-        """Whether the attempt takes too long; it is given up then, unless it is being committed."""
+        """Whether the attempt takes too long; it is given up then, even if the disk comes back later."""
         attempt = self.current
-        if attempt is None or attempt.committing or now - attempt.begun <= self._limits.save:
+        if attempt is None or now - attempt.begun <= self._limits.save:
             return False
         self.fail(f"step {attempt.state.step} was not written within {self._limits.save:g} s")
         return True

@@ -104,6 +104,19 @@ class Training:
         """Whether the open round waits for a worker that is not there."""
         return self._lacking_since is not None
 
+    def take_over(self, before: Training, *, undecided: bool) -> None:
+        """Goes on with what members hold of the training before: numbers, and pushes unless these are decided."""
+        for member in self._members:
+            if member.batch is not None and not member.pending:
+                self._numbers.lease(member.batch, member.incarnation)
+        if not undecided:
+            return
+        whole, self._reducing, self._squares = before.rounds.empty(), before._reducing, before._squares
+        for push in [*whole, *(self._reducing.pushes if self._reducing else ())]:
+            self._numbers.lease(push.batch, push.id.incarnation)
+        for push in whole:
+            self.rounds.add(push)
+
     def is_over(self) -> bool:
         """Whether the last step is reached, or the data used up."""
         return bool(self._target and self.step >= self._target) or self._numbers.exhausted()

@@ -55,7 +55,8 @@ class Waits:
         gone = job.shards.gone(now, patience) if job.phase != "EMPTY" else None
         if gone is not None:
             return Done(4, f"shard {gone.shard} ({gone.address}) has been gone for {patience:g} s")
-        if training is not None and not training.settle(now, limits.rejoin):
+        held_up = bool(job.shards.missing())
+        if training is not None and not held_up and not training.settle(now, limits.rejoin):
             lost = " and ".join(f"{worker} was lost" for worker in job.members.lost.values())
             why = f"{lost} and nobody took its place" if lost else "workers are missing"
             return Done(4, f"{why} for {limits.rejoin:g} s")
