@@ -11,6 +11,8 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Answer, Apply, Entry, PushId
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.parts import Push
+from grpc_ps.psserver.lead.resuming import Restored
+from grpc_ps.psserver.lead.saving import SavedPart, SavePlan
 from grpc_ps.psserver.lead.settings import Signature
 
 W = {"w": Signature("w", (), "float32", True)}
@@ -19,8 +21,25 @@ W = {"w": Signature("w", (), "float32", True)}
 class Driver:
     """A job with scripted workers: every worker joins, pushes and asks as told."""
 
-    def __init__(self, *, shards: int = 1, limits: Limits | None = None, **presets: Any) -> None:
-        self.job = Job(run=7, shard_count=shards, presets=presets, limits=limits or Limits())
+    def __init__(
+        self,
+        *,
+        shards: int = 1,
+        limits: Limits | None = None,
+        plan: SavePlan | None = None,
+        restored: Restored | None = None,
+        keep_alive: bool = False,
+        **presets: Any,
+    ) -> None:
+        self.job = Job(
+            run=7,
+            shard_count=shards,
+            presets=presets,
+            limits=limits or Limits(),
+            plan=plan,
+            restored=restored,
+            keep_alive=keep_alive,
+        )
         self.now = 0.0
         self.seen = 0
         for shard in range(1, shards):
@@ -84,6 +103,18 @@ class Driver:
         for shard in shards or range(self.job.shards.count):
             self.job.whole(shard, push, non_finite, self.now, squares)
         return push
+
+    def commit(self, error: str = "") -> int:
+        """All shards write their parts of the checkpoint that is on its way, and the lead commits it; its step."""
+        saving = self.job.saving
+        assert saving is not None
+        assert saving.current is not None
+        for shard in range(self.job.shards.count):
+            self.job.saved(shard, SavedPart(folder=saving.current.folder, file=f"part {shard}"), self.now)
+        attempt = saving.to_commit()
+        assert attempt is not None
+        self.job.committed(attempt.folder, error, self.now)
+        return attempt.state.step
 
     def news(self) -> list[Entry]:
         """Entries since the last call."""

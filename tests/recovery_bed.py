@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 from flaky_link import FlakyLink
 from history import wait_for
-from light_worker import Gradient, Outcome, run_worker, run_workers
 from local_cluster import LocalCluster
+from shard_log import ShardLog
 
-from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
-from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import Manifest
 from grpc_ps.client.shared.faults import SAVING_POINTS, FaultPlan, Faults
-from grpc_ps.client.shared.logs import ROOT
 from grpc_ps.psserver import server as assembly
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
@@ -54,15 +46,6 @@ class _Points(Faults):
         super().at(point)
 
 
-class _Events(logging.Handler):
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__(logging.INFO)
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(record.getMessage())
-
-
 class RecoveryBed(LocalCluster):
     """Shards behind links, saving into `directory`.
 
@@ -74,7 +57,7 @@ class RecoveryBed(LocalCluster):
         doors: the link before each shard; what leads there does so across restarts.
         uplinks: for each follower its link to the lead's door; None for the lead.
         at: called with shard and point wherever a shard writes; may raise OSError, or kill.
-        lines: what the shards have logged, without the times.
+        log: what the shards have logged.
     """
 
     def __init__(
@@ -94,8 +77,7 @@ class RecoveryBed(LocalCluster):
         self.at = at
         self.doors: list[FlakyLink] = []
         self.uplinks: list[FlakyLink | None] = []
-        self.lines: list[str] = []
-        self._handler = _Events(self.lines)
+        self.log = ShardLog()
         self._links = ExitStack()
         self._old: list[asyncio.Future[None]] = []
         self._dead: set[ShardServer] = set()
@@ -112,9 +94,7 @@ class RecoveryBed(LocalCluster):
 
     def __enter__(self) -> RecoveryBed:
         self._loop.set_exception_handler(_unless_killed)
-        root = logging.getLogger(ROOT)
-        root.addHandler(self._handler)
-        root.setLevel(logging.INFO)
+        self.log.begin()
         try:
             super().__enter__()
         except BaseException:
@@ -127,7 +107,7 @@ class RecoveryBed(LocalCluster):
     ) -> None:
         super().__exit__(kind, error, trace)
         self._links.close()
-        logging.getLogger(ROOT).removeHandler(self._handler)
+        self.log.end()
 
     async def _end(self) -> None:
         for server in list(self._dead):
@@ -183,11 +163,11 @@ class RecoveryBed(LocalCluster):
         server = self.servers[shard]
         if server in self._dead:
             return
+        self._burials[server] = asyncio.Event()
         self._dead.add(server)
         for link in self._links_of(shard):
             link.hold()
             link.cut()
-        self._burials[server] = asyncio.Event()
         self._loop.call_soon_threadsafe(lambda: self._tasks.add(self._loop.create_task(self._bury(shard, server))))
 
     def _links_of(self, shard: int) -> list[FlakyLink]:
@@ -284,43 +264,14 @@ class RecoveryBed(LocalCluster):
 
         return self.call(wait(), seconds + 5)
 
-    def logged(self, *words: str) -> list[str]:
-        """The lines that begin with the first word and have the others."""
-        first, *others = words
-        return [line for line in list(self.lines) if line.startswith(first) and all(word in line for word in others)]
-
-    def until_logged(self, *words: str, count: int = 1, seconds: float = 20.0) -> str:
-        """Waits for that many such lines; returns the last of them."""
-        wait_for(lambda: len(self.logged(*words)) >= count, f"a line {words}", seconds)
-        return self.logged(*words)[count - 1]
-
-    def until_committed(self, step: int) -> None:
-        """Waits until the lead has told of the checkpoint of that step."""
-        self.until_logged("checkpoint ", f"global_step={step} ")
-
     def until_members(self, count: int) -> None:
-        """Waits until the job has that many workers."""
-        wait_for(lambda: len(self._job.members) >= count, f"{count} workers", 20)
+        """Waits until the job has that many workers, or is over: then some have left before the others."""
+        wait_for(lambda: len(self._job.members) >= count or self._job.done is not None, f"{count} workers", 20)
 
     @property
     def _job(self) -> Any:
         lead: Any = self.servers[0]
         return lead._coordinator.job
-
-    def rollbacks(self) -> list[tuple[int, int]]:
-        """From which step to which the job has gone back, in order; the lead's own restarts are not among them."""
-        fields = [dict(word.split("=", 1) for word in line.split()[1:3]) for line in self.logged("rollback ")]
-        return [(int(it["from_step"]), int(it["to_step"])) for it in fields]
-
-    def check_nothing_confirmed_is_lost(self) -> None:
-        """The job has never gone back behind a checkpoint that the lead had told of."""
-        confirmed = -1
-        for line in self.lines:
-            words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-            if line.startswith("checkpoint "):
-                confirmed = max(confirmed, int(words["global_step"]))
-            if line.startswith(("rollback ", "resumed ")):
-                assert int(words.get("to_step", words.get("global_step", ""))) >= confirmed, line
 
     def at_step(self, step: int, action: Callable[[], None], shard: int = 0) -> None:
         """Does something, once, when a shard is about to apply the update to that step."""
@@ -340,66 +291,3 @@ async def _nothing() -> None:
 def _unless_killed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if not isinstance(context.get("exception"), Killed):
         loop.default_exception_handler(context)
-
-
-SPECS = [ParameterSpec(name=name, shape=(40,), dtype="float32") for name in ("a", "b", "c")]
-LR = 2.0**-10
-
-
-def by_number(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-    """A gradient whose every element is the batch's number: sums of them are exact, and tell which were applied."""
-    return {name: np.full_like(value, batch) for name, value in parameters.items()}, 1
-
-
-def summed(batches: Iterable[float]) -> np.ndarray:
-    """What SGD with LR makes of zeros by those batches."""
-    return np.full(SPECS[0].shape, -LR * sum(batches), np.float32)
-
-
-@contextmanager
-def training(
-    bed: RecoveryBed, count: int = 2, gradient: Gradient = by_number, *, together: bool = True, **options: Any
-) -> Iterator[Future[list[Outcome]]]:
-    """Light workers that come again; at the end of the `with` they have ended well.
-
-    With `together` nobody computes while one is missing: else the rest may be done before it has come again.
-    """
-    options = {"rejoin": True, **options}
-
-    def gathered(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[Mapping[str, np.ndarray], int]:
-        if together:
-            bed.until_members(count)
-        return gradient(worker, batch, parameters)
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(
-            run_workers, count, lambda number: run_worker(bed.addresses, SPECS, gathered, index=number, **options)
-        )
-        yield done
-        done.result(60)
-
-
-def whole_steps(directory: Path) -> list[int]:
-    """Steps of the checkpoints that are whole, read back and summed."""
-    folder = CheckpointFolder(directory)
-    return [step for step in folder.steps() if not verify(folder.step_path(step))]
-
-
-def manifest_of(directory: Path, step: int) -> Manifest:
-    """The manifest of a step's checkpoint."""
-    return read_manifest(CheckpointFolder(directory).step_path(step))
-
-
-def state_of(directory: Path, step: int) -> dict[tuple[str, str], np.ndarray]:
-    """All values (slot "") and slots of a checkpoint that is whole, flat."""
-    path = CheckpointFolder(directory).step_path(step)
-    assert verify(path) == []
-    manifest = read_manifest(path)
-    specs = {spec.name: spec for spec in manifest.parameters}
-    state = {}
-    with Checkpoint(path, manifest).open() as reader:
-        for parameter, slot in sorted(reader.dtypes):
-            array = np.empty(int(np.prod(specs[parameter].shape)), reader.dtypes[parameter, slot])
-            reader.read(parameter, slot, 0, array.size, array)
-            state[parameter, slot] = array
-    return state

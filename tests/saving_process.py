@@ -75,7 +75,7 @@ def lead(path: Path, steps: int, ask: TextIO, answers: TextIO, at: At, start_tim
             sys.exit("the other shard is gone")
         folder.commit(name, manifest(step, parts=(own, Part(*json.loads(answer))), specs=SPECS))
         print(step, flush=True)
-        folder.prune(KEEP)
+        folder.prune(KEEP, step)
     folder.release()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from light_worker import Outcome, run_worker, run_workers
-from recovery_bed import LR, SPECS, RecoveryBed, by_number, summed, whole_steps
+from recovery_bed import RecoveryBed
+from saved_jobs import LR, SPECS, by_number, summed, whole_steps
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.errors import Mismatch, PsError
@@ -43,7 +44,7 @@ def test_b57_a_worker_that_comes_to_a_job_that_is_done(tmp_path: Path, mode: str
         assert steps(bed) == list(range(1, 31))
         assert whole_steps(tmp_path) == [0, 20, 30]
         bed.restart(1)
-        bed.until_logged("rollback ", "to_step=30")
+        bed.log.until("rollback ", "to_step=30")
         outcomes = train(2, {"steps": 35})
         assert steps(bed) == list(range(1, 36))
         bed.history.check()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from history import wait_for
 from light_worker import run_worker
-from recovery_bed import LIMITS, LR, SPECS, RecoveryBed, by_number, state_of, summed, training, whole_steps
+from recovery_bed import LIMITS, RecoveryBed
+from saved_jobs import LR, SPECS, by_number, state_of, summed, training, whole_steps
 
 from grpc_ps.client.shared.errors import JobFailed, PeerUnreachable, PsError
 from grpc_ps.psserver.lead.refusal import Refusal
@@ -32,7 +33,7 @@ def test_a_link_that_breaks_is_no_reason_to_go_back(tmp_path: Path, cut: str) ->
             pass
         assert bed.wait_ended() == [None, None]
         bed.history.check()
-        assert bed.rollbacks() == []
+        assert bed.log.rollbacks() == []
         assert link.cuts >= 4
     assert [outcome.lives for outcome in workers.result()] == [1, 1]
     used = bed.history.applied_batches()
@@ -67,14 +68,14 @@ def test_a_replacement_waits_for_the_link_of_the_one_before_to_be_down(tmp_path:
             bed.replace(1)
             wait_for(lambda: len(refused) >= 3, "the replacement is refused")
             assert set(refused) == {"FENCED"}
-            assert bed.rollbacks() == []
+            assert bed.log.rollbacks() == []
             for link in (old, bed.doors[1]):
                 link.cut()
             bed.doors[1].release()
         assert bed.wait_ended() == [None, None]
-        ((_, to_step),) = bed.rollbacks()
+        ((_, to_step),) = bed.log.rollbacks()
         assert to_step == 10
-        bed.check_nothing_confirmed_is_lost()
+        bed.log.check_nothing_confirmed_is_lost()
     assert [outcome.lives for outcome in workers.result()] == [2, 2]
 
 
@@ -104,7 +105,7 @@ def test_b58_a_follower_that_is_told_to_end_is_saved_before_and_started_again(tm
             bed.start(1)
         assert bed.wait_ended() == [None, None]
         bed.history.check()
-        ((from_step, to_step),) = bed.rollbacks()
+        ((from_step, to_step),) = bed.log.rollbacks()
         assert from_step == to_step == left[-1]
     assert [outcome.last.exit_code for outcome in workers.result() if outcome.last] == [0, 0]
     used = bed.history.applied_batches()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from light_worker import run_worker
-from recovery_bed import LR, SPECS, RecoveryBed, manifest_of, state_of, summed, training, whole_steps
+from recovery_bed import RecoveryBed
+from saved_jobs import LR, SPECS, manifest_of, state_of, summed, training, whole_steps
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.errors import CheckpointError, Mismatch, UsageError
@@ -44,7 +45,7 @@ def train(directory: Path, rule: str, steps: int, *, shards: int = 2, each_from:
 
     def gradient(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
         if each_from is not None and batch // WORKERS > each_from:
-            bed.until_committed(batch // WORKERS)
+            bed.log.until_committed(batch // WORKERS)
         return waves(worker, batch, parameters)
 
     kept = {"steps": None if each_from is None else 1, "keep": 100}
@@ -72,7 +73,7 @@ def test_b76_ten_steps_and_ten_more_are_twenty(tmp_path: Path, rule: str) -> Non
     train(tmp_path / "straight", rule, 20)
     train(tmp_path / "halves", rule, 10)
     bed = train(tmp_path / "halves", rule, 20)
-    assert bed.logged("resumed ", "global_step=10")
+    assert bed.log.of("resumed ", "global_step=10")
     assert [update.step for update in bed.history.updates[0]] == list(range(11, 21))
     assert bed.history.applied_batches() == list(range(20, 40))
     check_equal(tmp_path / "straight", tmp_path / "halves", 20)
@@ -108,7 +109,7 @@ def test_b76_a_factor_that_was_set_and_a_pause_are_kept(tmp_path: Path) -> None:
         return waves(worker, batch, parameters)
 
     beds: list[RecoveryBed] = []
-    saved = {"steps": 2, "keep": 100}
+    saved = {"keep": 100}
     job = presets("momentum", 12)
     with RecoveryBed(tmp_path / "one", presets=job, checkpoints=saved) as bed:
         beds.append(bed)
@@ -117,12 +118,12 @@ def test_b76_a_factor_that_was_set_and_a_pause_are_kept(tmp_path: Path) -> None:
             with PSClient(bed.addresses) as client:
                 assert client.checkpoint().global_step == 9
                 bed.restart(0, 1)
-                bed.until_logged("joined ", count=4)
+                bed.log.until("joined ", count=4)
                 assert client.status().paused
                 assert bed.history.step == 9
                 assert client.set(paused=False)
         assert bed.wait_ended() == [None, None]
-        assert bed.logged("resumed ", "global_step=9")
+        assert bed.log.of("resumed ", "global_step=9")
     done.append(16)
     with RecoveryBed(tmp_path / "two", presets=job, checkpoints=saved) as bed:
         beds.append(bed)
@@ -130,7 +131,7 @@ def test_b76_a_factor_that_was_set_and_a_pause_are_kept(tmp_path: Path) -> None:
             pass
     check_equal(tmp_path / "one", tmp_path / "two", 12)
     assert manifest_of(tmp_path / "one", 12).learning_rate_factor == 0.5
-    assert manifest_of(tmp_path / "one", 4).learning_rate_factor == 1.0
+    assert manifest_of(tmp_path / "one", 0).learning_rate_factor == 1.0
 
 
 def more(directory: Path, stated: Mapping[str, Any], *, shards: int = 2, **config: Any) -> tuple[RecoveryBed, Any]:

@@ -209,7 +209,7 @@ class Chaos:
         world.agenda.after(world.draw(), self._left, shard)
 
     def _left(self, shard: Shard) -> None:
-        if not self.world.lead.life.cut:
+        if self.world.shards[shard.number] is shard:
             self.world.crash(shard.number)
 
     def _damage(self) -> None:

@@ -86,8 +86,9 @@ class Lead:
             for links in self.links.values():
                 for link in links:
                     self._feed(link)
-        if job.saving is not None:
-            self.recovery.look(job)
+        saving = job.saving
+        if saving is not None and (saving.current is not None or job.fallen):
+            self.recovery.look(job, saving)
 
     def _feed(self, link: FollowerLink) -> None:
         if link.position >= self.job.log.position:

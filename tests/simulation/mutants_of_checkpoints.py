@@ -9,7 +9,7 @@ from typing import Any
 from simulation.door_model import Door
 from simulation.lead_model import Lead
 from simulation.recovery_model import Recovery
-from simulation.stream import FollowerLink
+from simulation.stream import FollowerLink, Stream
 from simulation.uplink_model import Uplink
 
 from grpc_ps.psserver.lead import resuming
@@ -18,8 +18,10 @@ from grpc_ps.psserver.lead.durability import Durability
 from grpc_ps.psserver.lead.ending import Ending
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.joining import Definition
+from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.saving import Attempt, SavedPart, Saving, TrainingState
 from grpc_ps.psserver.lead.training import Training
+from grpc_ps.psserver.lead.waits import Waits
 
 
 def saves_without_the_leases(patch: Any) -> None:
@@ -195,6 +197,16 @@ def starts_at_once_after_a_restart(patch: Any) -> None:
     patch.setattr("grpc_ps.psserver.lead.job.begin_restored", lambda job, it: begin(job, replace(it, cold=False)))
 
 
+def waits_for_a_shard_for_ever(patch: Any) -> None:
+    """A lead that has started anew waits without an end for a shard that does not come back."""
+    end = Waits.end
+
+    def patient(self: Waits, job: Job, now: float) -> Done | None:
+        return None if job.awaits_first and job.phase == "RESTORING" else end(self, job, now)
+
+    patch.setattr(Waits, "end", patient)
+
+
 def waits_for_a_start_after_a_rollback(patch: Any) -> None:
     """A job that goes back to a checkpoint waits for all its workers as if it had never started."""
     begin = resuming.begin_restored
@@ -227,6 +239,34 @@ def counts_positions_of_another_generation(patch: Any) -> None:
         hello(self, link, boot, self.generation, position)
 
     patch.setattr(Lead, "hello", blind)
+
+
+def hears_links_of_an_older_generation(patch: Any) -> None:
+    """What a follower has told the generation before is taken for a report to this one."""
+    fall = Recovery._fall
+
+    def hearing(self: Recovery) -> None:
+        links = [link for several in self._lead.links.values() for link in several]
+        fall(self)
+        for link in links:
+            link.up.cut = False
+
+    patch.setattr(Recovery, "_fall", hearing)
+
+
+def asks_only_for_the_incarnation(patch: Any) -> None:
+    """A follower that is behind takes a worker of the next generation for one of its own, and sends it away."""
+    attach = Door.attach
+
+    def hasty(self: Door, stream: Stream) -> None:
+        shard = self._shard
+        admitted = shard.admitted.get(stream.worker.worker, 0)
+        if shard.number and stream.served and stream.generation != shard.generation and admitted >= stream.incarnation:
+            stream.refuse("FENCED" if admitted > stream.incarnation else "ROLLED_BACK")
+        else:
+            attach(self, stream)
+
+    patch.setattr(Door, "attach", hasty)
 
 
 def welcomes_an_older_generation(patch: Any) -> None:

@@ -18,7 +18,7 @@ from simulation.scenario import RUN
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.resuming import Restored
-from grpc_ps.psserver.lead.saving import Attempt, SavedPart
+from grpc_ps.psserver.lead.saving import Attempt, SavedPart, Saving
 
 if TYPE_CHECKING:
     from simulation.lead_model import Lead
@@ -75,10 +75,9 @@ class Recovery:
             restored=restored,
         )
 
-    def look(self, job: Job) -> None:
+    def look(self, job: Job, saving: Saving) -> None:
         """After each decision: is there something to commit, has the job fallen?"""
-        saving = job.saving
-        if saving is not None and (attempt := saving.to_commit()) is not None:
+        if (attempt := saving.to_commit()) is not None:
             self._commit(job, attempt)
         if job.fallen and not self.under_way:
             self._fall()

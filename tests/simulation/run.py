@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context
 
 from simulation.violation import Violation
-from simulation.world import simulate
+from simulation.world import World, simulate
 
 BATCH = 50
 SAY_EVERY = 10.0
@@ -24,17 +24,33 @@ def run_batch(first: int) -> tuple[int, Counter[str]]:
         Violation: with the line that reproduces it.
     """
     events, seen = 0, Counter[str]()
-    # A seed's objects live as long as the seed, and then are one cycle.
+    # A seed's objects live as long as the seed.
     gc.disable()
     try:
         for seed in range(first, first + BATCH):
-            outcome = simulate(seed)
+            outcome = simulate(seed, take_apart)
             events += outcome.events
             seen.update(outcome.seen)
     finally:
         gc.enable()
         gc.collect()
     return events, seen
+
+
+def take_apart(world: World) -> None:
+    """Ends the cycles of references that a world consists of, which takes less time than finding them."""
+    for worker in world.processes:
+        vars(worker.lease).clear()
+        vars(worker.sender).clear()
+        vars(worker).clear()
+    for shard in world.shards:
+        vars(shard.door).clear()
+        vars(shard.uplink).clear()
+        vars(shard).clear()
+    for checker in world.checkers.values():
+        vars(checker).clear()
+    for whole in (world.lead.job, world.lead, world.chaos, world):
+        vars(whole).clear()
 
 
 def many(*, first: int, enough: int, processes: int) -> Counter[str]:

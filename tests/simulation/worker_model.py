@@ -49,18 +49,16 @@ class Worker:
         self.nonce = nonce
         self.index = index
         self.batches = batches
-        self.worker = -1
         self.incarnation = 0
         self.state = "joining"
         self.since = world.agenda.now
-        self.why, self.code = "", -1
+        self.worker, self.why, self.code = -1, "", -1
         self.sleep = Sleep(world.agenda)
         self.asleep = self.sleep.asleep
         self.cut_off_until = 0.0
         self.streams: list[Stream] = []
         self.sender = Sender(self)
-        self.out = False
-        self.run = 0
+        self.out, self.run = False, 0
         self.era = Life()
         self._begin_life()
 
@@ -73,18 +71,16 @@ class Worker:
         self.era = Life()
         self.lease = Lease(self.world, self)
         self.outcomes: Counter[str | None] = Counter()
-        self.sequence = 0
+        self.sequence = self._refused = 0
         self.push: Header | None = None
         self.answers = Answers(shards, 0)
         self.versions: list[int] = [0] * shards
         self._reply = Reply()
-        self._broken = False
-        self.opener = False
+        self._broken = self.opener = False
         self._fresh = True
         self.sender.stop()
         self.recovering: float | None = None
         self._boots: list[int] = [0] * shards
-        self._refused = 0
         self._breaks = Breaks()
 
     @property

@@ -280,14 +280,16 @@ class World:
         )
 
 
-def simulate(seed: int) -> Outcome:
-    """Runs a seed.
+def simulate(seed: int, after: Callable[[World], None] = lambda world: None) -> Outcome:
+    """Runs a seed, then does something with what is left.
 
     Raises:
         Violation: with the line that reproduces it, and the last events.
     """
     world = World(seed)
     try:
-        return world.run()
+        outcome = world.run()
     except Violation as violation:
         raise Violation(violation.kind, f"{violation.detail}\n{report(world)}") from violation
+    after(world)
+    return outcome

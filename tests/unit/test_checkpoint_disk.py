@@ -38,7 +38,7 @@ def save(path: Path, step: int = 40, at: At = nowhere) -> None:
     if not folder.steps():
         write(CheckpointFolder(path), 20)
     write(folder, step, at=at, token=f"{step:02x}")
-    folder.prune(1)
+    folder.prune(1, step)
 
 
 def fails_at(path: Path, index: int, point: str) -> None:

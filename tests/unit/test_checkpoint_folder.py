@@ -135,16 +135,16 @@ def test_an_interrupted_checkpoint_is_not_seen_and_removed_later(folder, tmp_pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
     write(folder)
-    assert folder.prune(1, in_use=[".saving-00000060-aa"]) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".saving-00000060-aa", "step-00000040"]
+    assert folder.prune(1, 40) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000040"]
 
 
 def test_the_newest_are_kept_and_the_protected(folder):
     for step in (10, 20, 30, 40):
         write(folder, step)
-    assert folder.prune(2, protect=[10]) == [20]
+    assert folder.prune(2, 40, protect=[10]) == [20]
     assert folder.steps() == [10, 30, 40]
-    assert folder.prune(0) == [30, 10]
+    assert folder.prune(0, 40) == [30, 10]
     assert newest(folder).step == 40
 
 
@@ -152,9 +152,30 @@ def test_a_checkpoint_that_is_not_whole_does_not_count_as_kept(folder, tmp_path)
     for step in (10, 20, 30):
         write(folder, step)
     (tmp_path / "step-00000020" / "manifest.json").unlink()
-    assert folder.prune(2) == []
+    assert folder.prune(2, 30) == []
     write(folder, 40)
-    assert folder.prune(2) == [20, 10]
+    assert folder.prune(2, 40) == [20, 10]
+
+
+def test_damage_in_a_later_one_costs_no_good_one(folder, tmp_path):
+    """The job went back past a checkpoint with a flipped bit, which has its length and yet is not whole."""
+
+    def passing_over(folder: CheckpointFolder) -> int:
+        found = folder.newest(skipped.append)
+        assert found is not None
+        return found.step
+
+    skipped: list[str] = []
+    for step in (40, 50):
+        write(folder, step)
+    part = tmp_path / "step-00000050" / "shard-00000-of-00002.safetensors"
+    data = bytearray(part.read_bytes())
+    data[-1] ^= 1
+    part.write_bytes(data)
+    assert passing_over(folder) == 40
+    write(folder, 45)
+    assert folder.prune(1, 45) == [40]
+    assert passing_over(folder) == 45
 
 
 def test_the_same_step_again_leaves_the_one_that_is_there(folder, tmp_path):
@@ -173,7 +194,7 @@ def test_what_is_damaged_in_the_way_is_put_aside(folder, tmp_path, caplog):
     assert newest(folder).step == 40
     [aside] = tmp_path.glob(".damaged-00000040-*")
     assert f"checkpoint_put_aside folder={path} now={aside.name}" in caplog.text
-    folder.prune(1)
+    folder.prune(1, 40)
     assert not aside.exists()
 
 
