@@ -13,7 +13,7 @@ PACKAGES := client models protos psserver worker
 help:
 	@echo "make demo     train a small network on handwritten digits: 1 shard, 2 workers"
 	@echo "make test     run the tests"
-	@echo "make test-slow  simulate a hundred million events (a quarter of an hour on two cores)"
+	@echo "make test-slow  a hundred million simulated events, ninety kills, long fuzzing and a soak (two hours on two cores)"
 	@echo "make check    ruff, mypy, import contracts, generated code up to date"
 	@echo "make bench    run the benchmarks"
 	@echo "make proto    write the Python code for protos/*.proto"
