@@ -154,9 +154,9 @@ class Link:
         return await asyncio.to_thread(self._mark)
 
     async def _follow(self, stub: CoordinationStub) -> wire.Shutdown:
+        self._sent_mark = await self._read_mark()
         call = stub.Follow(metadata=self._security.metadata(self._lead))
         try:
-            self._sent_mark = await self._read_mark()
             await call.write(wire.FollowRequest(hello=self._fresh_hello()))
             # Nothing is reported before the lead has said that this is still its generation.
             await self._await_welcome(call)
@@ -173,6 +173,9 @@ class Link:
                 receiver.cancel()
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._lead) from error
+        except asyncio.InvalidStateError as error:
+            # It has ended before anything could be written to it.
+            raise PeerLost(f"lead {self._lead}: the link ended") from error
         finally:
             call.cancel()
 

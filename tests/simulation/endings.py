@@ -36,12 +36,12 @@ def _demand_unsaved(checker: Checker, done: Done) -> None:
     restart.expire()
     failing = restart.failing_since is not None
     if "first" in done.reason:
-        right = failing and restart.committed is None
+        right = failing and restart.known is None
     else:
         long = failing and now - restart.failing_since >= checker.world.limits.retry  # type: ignore[operator]
-        right = long and restart.committed != checker.step and _is_over(checker)
+        right = long and restart.known != checker.step and _is_over(checker)
     if not right:
-        raise Violation("exit-code", f"{done}: {restart.committed} is committed, failing since {restart.failing_since}")
+        raise Violation("exit-code", f"{done}: {restart.known} is committed, failing since {restart.failing_since}")
 
 
 def _is_over(checker: Checker) -> bool:

@@ -38,6 +38,7 @@ class Recovery:
         self._lead = lead
         self._world = lead.world
         self._commits = 0
+        self._unheard: set[str] = set()
 
     def begin(self, *, cold: bool) -> None:
         """Begins a generation from what is on the disk."""
@@ -57,6 +58,7 @@ class Recovery:
         if checkpoint is not None:
             restored = Restored(
                 name=checkpoint.name,
+                run=RUN,
                 model="linear",
                 parameters=PARAMETERS,
                 settings=checkpoint.settings,
@@ -109,7 +111,10 @@ class Recovery:
         if error:
             world.seen["commit failed"] += 1
         else:
-            world.disk.commit(checkpoint)
+            # One whose commit was given up, for it took too long, is there all the same, and stays.
+            if checkpoint.name not in self._unheard or checkpoint.name not in [it.name for it in world.disk.whole()]:
+                world.disk.commit(checkpoint)
+            self._unheard.add(checkpoint.name)
             checker.restart.committed_one(attempt.state.step)
             world.seen["committed"] += 1
         world.agenda.enter(world.disk_time(), self._lead.life, self._end_commit, (job, checker, attempt, error))
@@ -118,6 +123,9 @@ class Recovery:
         self._commits -= 1
         if error:
             checker.restart.failed(attempt.folder, self._world.agenda.now)
+        if job.saving is not None and job.saving.current is attempt and not error:
+            self._unheard.discard(f"step-{attempt.state.step:08d}")
+            checker.restart.heard_of(attempt.state.step)
         if job is self._lead.job:
             job.committed(attempt.folder, error, self._world.agenda.now)
             self._lead.flush()

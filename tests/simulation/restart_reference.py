@@ -49,6 +49,7 @@ class RestartReference:
 
     Attributes:
         committed: step of the newest checkpoint of this generation, or that it began from; None before the first.
+        known: the newest that the lead has heard of, before it gave that attempt up.
         failing_since: when the attempts began to fail without a success since; None if the last one did not. One that
             nothing was heard of has failed when its time was over.
         name: the checkpoint that the generation has to begin from; empty for initial values.
@@ -58,6 +59,7 @@ class RestartReference:
         whole = disk.whole()
         self.name = whole[-1].name if whole else ""
         self.committed = whole[-1].state.step if whole else None
+        self.known = self.committed
         self.failing_since: float | None = None
         self._checker = checker
         self._disk = disk
@@ -118,6 +120,10 @@ class RestartReference:
     def committed_one(self, step: int) -> None:
         """An attempt is a checkpoint now."""
         self.committed = step if self.committed is None else max(step, self.committed)
+
+    def heard_of(self, step: int) -> None:
+        """The lead is told that, in time."""
+        self.known = step if self.known is None else max(step, self.known)
         self.failing_since, self._current = None, ""
 
     def failed(self, folder: str, now: float) -> None:
