@@ -59,7 +59,10 @@ def psserver(**flags: Any) -> int:
     """
     config = config_from_flags(flags)
     setup_logging(f"psserver {config.shard}")
-    return asyncio.run(serve(config))
+    # Not `asyncio.run`: the process ends right after this, and cancelling gRPC's tasks before prints tracebacks.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop.run_until_complete(serve(config))
 
 
 def config_from_flags(flags: dict[str, Any]) -> ShardConfig:

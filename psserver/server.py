@@ -202,10 +202,11 @@ class ShardServer:
     async def _fall(self, work: asyncio.Task[coordination_pb2.Shutdown]) -> None:
         """Ends with what made this shard useless; what is not an error of ours is named in one line, and logged."""
         error = self._failure.exception()
-        why = str(error) if isinstance(error, PsError) else f"{type(error).__name__}: {error}"
-        logger.error("failed", exc_info=error)
-        await self._end_early(work, f"failed: {why}", save=False)
+        foreseen = isinstance(error, PsError)
+        why = str(error) if foreseen else f"{type(error).__name__}: {error}"
         code = error.exit_code if isinstance(error, PsError) else 4
+        logger.error("failed", exc_info=None if foreseen else error)
+        await self._end_early(work, f"failed: {why}", save=False, exit_code=code)
         raise JobFailed(f"shard {self.config.shard} ({self.address}) failed: {why}", exit_code=code) from error
 
     async def _run_lead(self, coordinator: Coordinator) -> coordination_pb2.Shutdown:
@@ -220,11 +221,13 @@ class ShardServer:
             raise LookupError("a follower without a link")
         return await self._link.run()
 
-    async def _end_early(self, work: asyncio.Task[coordination_pb2.Shutdown], why: str, *, save: bool) -> None:
+    async def _end_early(
+        self, work: asyncio.Task[coordination_pb2.Shutdown], why: str, *, save: bool, exit_code: int = 4
+    ) -> None:
         """Ends the job, or this shard's part in it, within the grace time."""
         grace = self.config.grace_seconds
         if self._coordinator is not None:
-            done = Done(4, f"shard 0 ({self.address}) {why}")
+            done = Done(exit_code, f"shard 0 ({self.address}) {why}")
             self._coordinator.stop(done, save=save)
             await asyncio.wait((work,), timeout=grace * SAVING_SHARE)
             if not work.done():

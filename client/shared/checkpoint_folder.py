@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("grpc_ps.checkpoint")
 
 
 class CheckpointFolder:
-    """A folder of checkpoints. A checkpoint appears in it whole, in one rename, and its numbers are never written to again.
+    """A folder of checkpoints. One appears in it whole, in one rename, and its numbers are never written to again.
 
     One process, the lead, calls `take` and then alone commits and removes; readers need not. Every call may block for
     as long as the disk does, and raises CheckpointError that names the path. Not guarded: one thread at a time.

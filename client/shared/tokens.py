@@ -12,6 +12,8 @@ from grpc_ps.client.shared.errors import UsageError
 
 MIN_TOKEN = 16
 """Characters of the shortest token: what can be guessed is no secret."""
+MAX_TOKEN = 1024
+"""Characters of the longest one: it travels as metadata of every call, of which gRPC takes 8 KiB."""
 
 FLAG = "--token-file"
 
@@ -111,6 +113,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 def _token(path: Path, text: str, *, line: int) -> Token:
     # Control characters are no part of a gRPC header.
-    if len(text) < MIN_TOKEN or not text.isprintable():
-        raise UsageError(f"{FLAG} {path}: the token of line {line} must be {MIN_TOKEN} or more printable characters")
+    if not MIN_TOKEN <= len(text) <= MAX_TOKEN or not text.isprintable():
+        allowed = f"{MIN_TOKEN} to {MAX_TOKEN} printable characters"
+        raise UsageError(f"{FLAG} {path}: the token of line {line} must be {allowed}")
     return Token(text)

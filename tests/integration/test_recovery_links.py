@@ -74,7 +74,8 @@ def test_a_replacement_waits_for_the_link_of_the_one_before_to_be_down(tmp_path:
             bed.doors[1].release()
         assert bed.wait_ended() == [None, None]
         ((_, to_step),) = bed.log.rollbacks()
-        assert to_step == 10
+        # That of step 10 was on its way when shard 1 stood still.
+        assert to_step in (0, 10)
         bed.log.check_nothing_confirmed_is_lost()
     assert [outcome.lives for outcome in workers.result()] == [2, 2]
 

@@ -43,8 +43,8 @@ def test_one_token_alone_may_do_everything(tmp_path: Path) -> None:
         (f"worker {LONG}\nroot {OTHER}\n", "line 2 must be `role token`, with a role of reader, worker, admin"),
         (f"worker {LONG} more\n", "line 1 must be `role token`, with a role of reader, worker, admin"),
         (f"worker {LONG}\n\nadmin {LONG}\n", "line 3 has the token of a line before"),
-        ("admin 0123456789abcde\n", "the token of line 1 must be 16 or more printable characters"),
-        ("admin 0123456789abcde\x01\n", "the token of line 1 must be 16 or more printable characters"),
+        ("admin 0123456789abcde\n", "the token of line 1 must be 16 to 1024 printable characters"),
+        ("admin 0123456789abcde\x01\n", "the token of line 1 must be 16 to 1024 printable characters"),
         (f"admin {LONG}é\n", "holds other characters than plain ASCII"),
     ],
 )
