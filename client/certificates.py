@@ -99,7 +99,9 @@ def write_all(folder: Path, hosts: Sequence[str], days: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # All are looked for before any is written: half a set would fit nothing.
         if there := [name for name in (*public, *secret) if (folder / name).exists()]:
-            raise UsageError(f"{folder}: has {', '.join(there)} already; nothing was written")
+            raise UsageError(
+                f"{folder}: has {', '.join(there)} already; nothing was written: give another folder, or remove them"
+            )
         for files, mode in ((public, 0o644), (secret, 0o600)):
             for name, content in files.items():
                 _write(folder / name, content, mode)

@@ -178,4 +178,5 @@ def restored(manifest: Manifest, *, cold: bool) -> Restored:
             started=manifest.started,
         ),
         cold=cold,
+        age=max(0.0, (datetime.now(timezone.utc) - datetime.fromisoformat(manifest.created)).total_seconds()),
     )

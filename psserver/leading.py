@@ -47,6 +47,8 @@ async def _begin(
     run, restored = secrets.randbits(63) | 1, None
     if keeper is not None:
         run = await keeper.take(run)
+        if config.checkpoints is not None and not (config.checkpoints.steps or config.checkpoints.seconds):
+            event(logger, "checkpoints", saved="at step 0 and at the end only: --checkpoint-steps N for more")
         restored = await keeper.newest(cold=True)
         if restored is not None:
             run = restored.run

@@ -104,6 +104,8 @@ class Coordinator:
         self._delivered = 0
         self._description = None
         self.job = self._new_job(run, generation, restored)
+        if restored is not None and self.job.saving is not None:
+            self.job.saving.committed_at = self.now() - restored.age
         self.specify()
 
     def begin(self) -> None:

@@ -45,6 +45,7 @@ class Restored:
         name: the checkpoint's; `run` is the job's id.
         settings, opened: as `Definition`.
         opened_count: initialisations so far.
+        age: seconds since it was committed.
         cold: the lead has just started; otherwise it has rolled back, and nothing may be stated anew.
     """
 
@@ -57,6 +58,7 @@ class Restored:
     opened_count: int
     state: TrainingState
     cold: bool
+    age: float = 0.0
 
 
 def restated(settings: Settings, news: Settings, whose: str) -> dict[str, Value]:
@@ -65,6 +67,12 @@ def restated(settings: Settings, news: Settings, whose: str) -> dict[str, Value]
     Raises:
         Refusal: CHECKPOINT for a setting that is in the state itself; MISMATCH for values that contradict each other.
     """
+    if news.get("initial_values"):
+        raise Refusal(
+            "CHECKPOINT",
+            "the folder of checkpoints has a job that did not begin from that file of weights: give another "
+            "--checkpoint-dir, or leave out --init-from to go on with that job",
+        )
     for name, value in news.items():
         if name in settings and name not in RESTATABLE:
             raise Refusal(

@@ -71,7 +71,10 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path, there: 
     (tmp_path / there).write_text("precious")
     with pytest.raises(UsageError) as caught:
         make(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: has {there} already; nothing was written"
+    assert (
+        str(caught.value)
+        == f"{tmp_path}: has {there} already; nothing was written: give another folder, or remove them"
+    )
     assert [path.name for path in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == "precious"
 
