@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import grpc.aio
 
 from grpc_ps.client.shared.errors import Mismatch, UsageError
+from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.followers import FollowerLink
@@ -17,6 +19,8 @@ from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.reports import check_acknowledges, check_hello, check_report
 from grpc_ps.psserver.worker_service import check_protocol, lead_of
+
+logger = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[wire.FollowRequest, wire.FollowResponse]
 
@@ -63,10 +67,7 @@ class CoordinationService:
         if hello.chunk_bytes != lead.chunk_bytes:
             sizes = f"shard {hello.shard} has {hello.chunk_bytes}, the lead {lead.chunk_bytes}"
             raise Mismatch(f"--chunk-bytes: {sizes}; it must be the same on all shards")
-        keeper = lead.commits.keeper if lead.commits is not None else None
-        if hello.checkpoint_mark != (keeper.mark if keeper is not None else ""):
-            has = f"has {keeper.directory}" if keeper is not None else "has none"
-            raise Mismatch(f"--checkpoint-dir: shard {hello.shard} has another folder than shard 0, which {has}")
+        _check_folder(hello, lead)
         link = lead.following.connect(hello)
         # One that was let go of may have come back.
         self._told.discard(hello.shard)
@@ -126,3 +127,15 @@ class CoordinationService:
                 self._told.add(hello.shard)
                 self._changed.set()
                 return
+
+
+def _check_folder(hello: wire.Hello, lead: Coordinator) -> None:
+    """Refuses a shard that keeps its part of checkpoints elsewhere, or nowhere, and says so here too."""
+    keeper = lead.commits.keeper if lead.commits is not None else None
+    if hello.checkpoint_mark == (keeper.mark if keeper is not None else ""):
+        return
+    has = f"has {keeper.directory}" if keeper is not None else "has none"
+    what = "another folder than shard 0, which" if hello.checkpoint_mark else "no folder, and shard 0"
+    error = Mismatch(f"--checkpoint-dir: shard {hello.shard} has {what} {has}")
+    event(logger, "shard_refused", logging.WARNING, shard=hello.shard, why=error)
+    raise error
