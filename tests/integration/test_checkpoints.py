@@ -86,7 +86,7 @@ def test_b75_shards_with_different_folders_are_found_out(tmp_path: Path) -> None
     """Also one without a folder, and one with a folder while the lead has none: both sides are named."""
     one, other = tmp_path / "one", tmp_path / "other"
     with RecoveryBed(one) as bed:
-        for folder, text in ((other, "another folder"), (None, "another folder")):
+        for folder, text in ((other, "another folder"), (None, "no folder")):
             bed.kill(1)
             settings = None if folder is None else bed.settings(folder)
             bed.start(1, checkpoints=settings)
