@@ -86,13 +86,13 @@ def test_b75_shards_with_different_folders_are_found_out(tmp_path: Path) -> None
     """Also one without a folder, and one with a folder while the lead has none: both sides are named."""
     one, other = tmp_path / "one", tmp_path / "other"
     with RecoveryBed(one) as bed:
-        for folder, text in ((other, "another folder"), (None, "no folder")):
+        for folder, text in ((other, "another folder than shard 0, which"), (None, "no folder, and shard 0")):
             bed.kill(1)
             settings = None if folder is None else bed.settings(folder)
             bed.start(1, checkpoints=settings)
             error = bed.ended_with(1)
             assert isinstance(error, Mismatch)
-            assert f"shard 1 has {text} than shard 0, which has {one}" in str(error)
+            assert f"shard 1 has {text} has {one}" in str(error)
     assert not other.exists()
     with RecoveryBed(one) as bed:
         bed.log.until("shard_connected ")
