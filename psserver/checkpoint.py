@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_nam
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.coordination_pb2 import Saved
 from grpc_ps.psserver.finite import all_finite
 
 Array = npt.NDArray[Any]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,11 @@ class CheckpointFiles:
             if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
                 return not_finite(folder, step, piece.parameter, piece.slot)
         try:
+            if not self.directory.is_dir():
+                event(logger, "checkpoint_folder_made_again", logging.WARNING, folder=self.directory)
+                self.directory.mkdir(parents=True, exist_ok=True)
             part = write_part(self.directory / folder, self._file, pieces, {"global_step": str(step)}, self._at)
-        except CheckpointError as error:
+        except (CheckpointError, OSError) as error:
             return Saved(folder=folder, error=str(error))
         return Saved(folder=folder, file=part.file, bytes=part.bytes, sha256=part.sha256)
 

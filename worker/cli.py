@@ -6,14 +6,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
-from grpc_ps.client.shared.flags import MAX_U32, Command, Whole, connect_timeout_option, did_you_mean
+from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean
 from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
 from grpc_ps.client.shared.limit_flags import grace_option
 from grpc_ps.client.shared.process import prepare_process
@@ -91,7 +90,7 @@ _EPILOG = (
 @click.option(
     "--init-from",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
 )
 @connect_timeout_option("servers that are not there yet")

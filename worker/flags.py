@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from grpc_ps.client.shared.flags import Decorated, OneOf
+from grpc_ps.client.shared.flags import Decorated, FilePath, OneOf
 from grpc_ps.models.datasets import CHOICES
 from grpc_ps.worker.config import Value
 
@@ -41,7 +41,7 @@ def data_options(command: Decorated) -> Decorated:
         ),
         click.option(
             "--data-dir",
-            type=click.Path(path_type=Path),
+            type=FilePath(),
             help="Folder with MNIST's files, or with a folder mnist of them.",
         ),
     ):

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from grpc_ps.client.shared.flags import Command, Whole
+from grpc_ps.client.shared.flags import Command, FilePath, Whole
 
 # Every shard's certificate: what runs on its own machine reaches it by these.
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command("certs", cls=Command)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="DIR", type=FilePath(file_okay=False))
 @click.option(
     "--hosts",
     metavar="NAME,...",

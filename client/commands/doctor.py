@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,13 +12,13 @@ from grpc_ps.client.doctor import certificates, folder, installation, machine, s
 from grpc_ps.client.doctor.check import Check, fail
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.errors import JobFailed, UsageError
-from grpc_ps.client.shared.flags import Command, Real, Whole
+from grpc_ps.client.shared.flags import Command, FilePath, Real, Whole
 from grpc_ps.client.shared.security_flags import security_from_flags, security_options
 
 
 @click.command("doctor", cls=Command)
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards, shard 0 first: whether they are there, in this order.")
-@click.option("--checkpoint-dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder for checkpoints.")
+@click.option("--checkpoint-dir", type=FilePath(), metavar="DIR", help="A folder for checkpoints.")
 @click.option("--port", type=Whole(0, 65535), help="A port for a shard on this machine: whether it is free.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address for --port.")
 @click.option(

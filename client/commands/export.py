@@ -16,7 +16,7 @@ from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
 from grpc_ps.client.shared.checkpoint_format import MANIFEST, step_of
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
-from grpc_ps.client.shared.flags import Command
+from grpc_ps.client.shared.flags import Command, FilePath
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class _Weights:
 
 
 @click.command("export", cls=Command)
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=FilePath())
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Folder of checkpoints, of which the newest whole one is taken, or of one (step-...). Needs no cluster.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")

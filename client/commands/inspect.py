@@ -15,7 +15,7 @@ from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder, read_evaluation
 from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, step_of
 from grpc_ps.client.shared.errors import CheckpointError
-from grpc_ps.client.shared.flags import Command
+from grpc_ps.client.shared.flags import Command, FilePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Inspected:
 
 
 @click.command("inspect", cls=Command)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=FilePath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
 def inspect(directory: Path, as_json: bool) -> None:
     """Shows what is in a folder of checkpoints, and whether it is whole.

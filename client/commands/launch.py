@@ -49,7 +49,7 @@ _CHECK_SECONDS = 120.0
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
 @click.option(
     "--log-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=flags.FilePath(file_okay=False),
     help=f"Folder for logs and cluster file. Default: a new one under {cluster_file.RUNS}/.",
 )
 @click.option(

@@ -12,6 +12,7 @@ from grpc_ps.client import cluster_file
 from grpc_ps.client.client import PSClient
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.errors import PeerLost, UsageError
+from grpc_ps.client.shared.flags import FilePath
 from grpc_ps.client.shared.security_flags import SECURITY_FLAGS, security_from_flags, security_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -25,7 +26,7 @@ def target_options(command: Decorated) -> Decorated:
     command = security_options(callback=_keep, expose=False)(command)
     command = click.option(
         "--log-dir",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=FilePath(file_okay=False),
         help="Folder of a `psctl launch`. Without it and --ps: the current folder, or else the newest launch's.",
     )(command)
     return click.option("--ps", metavar="HOST:PORT,...", help="All shards, shard 0 first.")(command)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.flag_forms import best_by
-from grpc_ps.client.shared.flags import Decorated, Decorator, Flag, Real, Whole
+from grpc_ps.client.shared.flags import Decorated, Decorator, FilePath, Flag, Real, Whole
 
 # Checkpoints to keep, and seconds for a lost shard to come back and for a checkpoint to be written.
 KEEP = 3
@@ -49,7 +49,7 @@ class CheckpointSettings:
 def _checkpoint_flags() -> dict[str, Decorator[Any]]:
     """By the names of the keyword arguments. A flag that is not given is None."""
     option = partial(click.option, cls=Flag, topic="Checkpoints")
-    folder = click.Path(path_type=Path)
+    folder = FilePath()
     best_help = (
         "Keep the best one by an evaluation too: accuracy, loss. 'METRIC>' or 'METRIC<' (quoted for the shell) where"
         " the name does not say the direction."

@@ -63,6 +63,8 @@ class CheckpointFolder:
             CheckpointError: a live process has it, whose text names it; or the folder cannot be used.
         """
         self._lock = FolderLock(self.path, run)
+        # Of the owner before, which is gone.
+        self._remove_leftovers()
         return self._lock.run
 
     def release(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +28,19 @@ def refusal(param: click.Parameter | None, ctx: click.Context | None, value: obj
     """Describes a value that a flag does not take: the flag, the value and the rule."""
     flag = "/".join(param.opts) if param else "value"
     return click.UsageError(f"{flag} {value}: {rule}", ctx)
+
+
+class FilePath(click.Path):
+    """A path. An empty one, of a shell's variable that is not set, does not mean the present folder."""
+
+    def __init__(self, **kinds: Any) -> None:
+        super().__init__(path_type=Path, **kinds)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path, or raises click.UsageError."""
+        if not str(value):
+            raise refusal(param, ctx, "''", "must not be empty")
+        return super().convert(value, param, ctx)
 
 
 class Whole(_IntType):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpc_ps.client.shared.flags import Decorated, Flag
+from grpc_ps.client.shared.flags import Decorated, FilePath, Flag
 
 # Nothing here may import gRPC when this one is loaded: commands prepare their process first.
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def security_options(
     *, server: bool = False, callback: Callback | None = None, expose: bool = True
 ) -> Callable[[Decorated], Decorated]:
     """Adds the flags. `callback` and `expose` are click's: for commands that keep the values elsewhere."""
-    file = click.Path(path_type=Path, dir_okay=False)
+    file = FilePath(dir_okay=False)
     option = partial(click.option, cls=Flag, topic="Security", callback=callback, expose_value=expose)
     token = "one a line as `role token`; one alone may do all" if server else "one, shown with every call"
     own = "This shard's certificate" if server else "This client's certificate, for shards that want one"

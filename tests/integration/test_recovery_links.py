@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -143,3 +144,28 @@ def test_b58_a_lead_that_is_told_to_end_takes_all_with_it(tmp_path: Path, told: 
         used = first_half + bed.history.applied_batches()
     assert len(set(used)) == len(used) == STEPS
     np.testing.assert_array_equal(state_of(tmp_path, STEPS)["a", ""], summed(used))
+
+
+def test_a_follower_outlives_a_lead_that_dies_before_anything_has_begun(tmp_path: Path) -> None:
+    """Its calls are refused at once, again and again, until the lead is there; no worker has come yet."""
+    with RecoveryBed(tmp_path, presets=PRESETS) as bed:
+        for times in (1, 2, 3):
+            bed.log.until("shard_connected ", count=times)
+            bed.kill(0)
+            bed.log.until("waiting ", "the lead at", count=times)
+            bed.start(0)
+        bed.log.until("shard_connected ", count=4)
+        with training(bed) as workers:
+            assert bed.wait_ended() == [None, None]
+        assert {outcome.lives for outcome in workers.result()} == {1}
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    """The next checkpoint is in it, and said to be; those before are gone, which nobody can help."""
+    folder = tmp_path / "checkpoints"
+    with RecoveryBed(folder, presets=PRESETS, checkpoints={"steps": 10}) as bed:
+        bed.at_step(15, lambda: shutil.rmtree(folder))
+        with training(bed):
+            assert bed.wait_ended() == [None, None]
+        assert bed.log.of("checkpoint_folder_made_again ")
+    assert whole_steps(folder)[-1] == 40
