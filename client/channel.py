@@ -14,7 +14,7 @@ from grpc_ps.client.shared.handshakes import closed
 from grpc_ps.client.shared.security import Security
 
 # Seconds for gRPC's thread that watches a channel to end.
-_WATCHING_SECONDS = 1.0
+_WATCHING_SECONDS = 5.0
 # A call that every server answers, also one that wants a token; and seconds for it.
 _PROBE = "/grpc.health.v1.Health/Check"
 _PROBE_SECONDS = 0.5

@@ -172,7 +172,9 @@ class Link:
                 sender.cancel()
                 receiver.cancel()
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self._lead) from error
+            failure = from_rpc_error(error, self._lead)
+            # The lead says the end of the job by `shutdown`: a status without a name is gRPC's own, and may pass.
+            raise PeerLost(str(failure)) if isinstance(failure, JobFailed) else failure from error
         except asyncio.InvalidStateError as error:
             # It has ended before anything could be written to it.
             raise PeerLost(f"lead {self._lead}: the link ended") from error

@@ -265,6 +265,9 @@ def _from_status(code: grpc.StatusCode, text: str) -> PsError:
         elif details.startswith("failed to connect"):
             text = f"{address}: nothing answers there (is the job over, or the address wrong?)"
         return PeerUnreachable(text)
+    if code is grpc.StatusCode.UNKNOWN and "Stream removed" in text:
+        # What gRPC calls a connection that broke while a message was on its way, now and then.
+        return PeerLost(text)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL):
         return PeerLost(text)
     if code is grpc.StatusCode.UNAUTHENTICATED:

@@ -43,7 +43,8 @@ def trained(
         return run_worker(addresses, specs, gradient, initial=gradient_of(shapes, 1000), **join)
 
     done = run_workers(workers, work)
-    assert sum(outcome.outcomes["APPLIED"] for outcome in done) == workers * STEPS
+    ends = [outcome.last for outcome in done]
+    assert sum(outcome.outcomes["APPLIED"] for outcome in done) == workers * STEPS, ends
     return done[0].global_step, done[0].parameters
 
 

@@ -88,6 +88,13 @@ def test_refusal_of_a_real_server_is_its_class() -> None:
     assert str(received) == "steps: job has 20, worker states 30 - ürgh"
 
 
+def test_a_stream_that_was_removed_is_a_lost_peer() -> None:
+    """gRPC gives a connection that breaks under a message this status at times."""
+    error = from_rpc_error(FakeRpcError(grpc.StatusCode.UNKNOWN, "Stream removed"), "a:1")
+    assert type(error) is errors.PeerLost
+    assert str(error) == "a:1: Stream removed"
+
+
 _CONNECTING = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:2222: "
 _VERIFYING = f"{_CONNECTING}Tls handshake failed: OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: "
 
