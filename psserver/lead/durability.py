@@ -72,6 +72,9 @@ class Durability:
         saving, training = self._job.saving, self._job.training
         if saving is None or training is None or not saving.finish(folder, error, now):
             return
+        if self._job.fallen:
+            # What is committed is there; whatever follows is for the generation that begins from it.
+            return
         if error:
             self._failed(now)
             return

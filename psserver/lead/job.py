@@ -288,6 +288,9 @@ class Job:
     def stop(self, done: Done, now: float, *, save: bool | None = None) -> None:
         """Ends the job, with a checkpoint of its last step where there are any; by default only if it ends well."""
         wanted = done.exit_code == 0 if save is None else save
+        if self.fallen:
+            # The generation that is about to begin is to be stopped in its place.
+            return
         if self.done is None and not (wanted and self._durability.end(done, now)):
             self.finish(done)
 

@@ -17,6 +17,7 @@ FAILED_ONCE = {
     29: "out of data and an empty backup place: the quorum waited for a worker that nobody had lost",
     934: "the last numbers of an epoch were all retired: nobody was released any more",
     621: "a follower's old link was read after its new one",
+    20027702: "the last step was committed while the job went back, and the generation that was over ended it",
     1533: "all were out of data, and new ones came while the last step was being saved",
     2016: "the same, and one more said that it was out of data, too",
     1422: "the lead started anew and waited for a shard that was gone for good, without an end",

@@ -187,3 +187,19 @@ def test_a_shard_that_restarts_makes_the_job_fall_and_nothing_is_decided_any_mor
     assert (reply.state, reply.member) == ("WAITING", None)
     assert "to return to a checkpoint" in reply.waiting_for
     assert driver.job.log.position == before
+
+
+def test_a_generation_that_is_over_ends_nothing() -> None:
+    """The last step is committed while the job goes back, and somebody stops it: both are for the next generation."""
+    driver = Driver(shards=2, plan=EVERY_TWO, steps=1)
+    (member,) = driver.open()
+    driver.commit()
+    driver.push(member)
+    driver.job.shards.disconnect(1, 101, driver.now)
+    with pytest.raises(Refusal, match="has restarted"):
+        driver.job.follow(1, 2, 202, "s1", driver.now)
+    assert driver.commit() == 1
+    driver.job.stop(Done(0, "stopped on request"), driver.now)
+    assert driver.job.done is None
+    assert driver.job.saving is not None
+    assert driver.job.saving.committed == 1
