@@ -17,7 +17,8 @@ from grpc_ps.psserver.updates import load_store
 
 pytestmark = pytest.mark.e2e
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# `test_by_hand.py` sends both in the middle of training and of the start.
+SIGNALS = (signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow))
 # The bound is the grace time and two seconds; no test judges a time, so a busy machine may take longer.
 ENDED = 30.0
 # A grace time that no test waits for.
