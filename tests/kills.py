@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from commands import DEADLINE, Command
+from commands import Command
 
 from grpc_ps.client import PSClient, PsError
 from grpc_ps.client.cluster_file import ClusterFile, Process
 
+# Seconds for a whole run: each of the processes that are started again imports TensorFlow once more.
+DEADLINE = 300.0
 SHARDS = 2
 WORKERS = 3
 # Global steps; the last kill is due in the first three quarters, so that the job cannot end before.
@@ -138,7 +140,7 @@ def run_with_kills(mode: str, folder: Path, kills: list[Kill]) -> Report:
         launch.until(r"^shards: ")
         addresses = ClusterFile.read(folder / "logs").addresses
         ended = threading.Event()
-        waiter = threading.Thread(target=lambda: (launch.wait(), ended.set()), name="end of the launch")
+        waiter = threading.Thread(target=lambda: (launch.wait(DEADLINE), ended.set()), name="end of the launch")
         with Readings(addresses) as readings:
             waiter.start()
             for kill in kills:

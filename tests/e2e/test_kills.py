@@ -39,6 +39,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Tensors:
     return final_tensors(folder)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("mode", FLAGS)
 def test_b49_b54_any_process_is_killed_and_the_job_reaches_its_step(
     mode: str, tmp_path: Path, request: pytest.FixtureRequest
