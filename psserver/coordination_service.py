@@ -44,7 +44,6 @@ class CoordinationService:
         """Tells every follower that the job is over, within `seconds`; waits for one whose link is down, too."""
         self._shutdown = shutdown
         lead = lead_of(self._coordinator)
-        lead.following.wake()
         left = {shard.shard for shard in lead.job.shards} - self._told
         deadline = time.monotonic() + seconds
         while left and (remaining := deadline - time.monotonic()) > 0:
