@@ -51,7 +51,7 @@ def rounds_per_second(step_ms: float, seconds: float, slow: bool) -> float:
             each = step_ms * (SLOWER if number == 2 else 1)
             _start(group, number, addresses, each, backup=int(slow))
         with PSClient(addresses) as client:
-            _await(client, lambda: _training(client, count))
+            await_condition(client, lambda: _training(client, count))
             time.sleep(WARM_UP)
             begin, first = time.perf_counter(), client.status().global_step
             time.sleep(seconds)
@@ -70,7 +70,7 @@ def _training(client: Any, count: int) -> bool:
     return status.global_step > 0 and len(status.workers) == count
 
 
-def _await(client: Any, condition: Any, seconds: float = 60.0) -> None:
+def await_condition(client: Any, condition: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from backup import _await
+from backup import await_condition
 from figures import Spread, rounded
 from processes import processes, program, run_to_end
 from push_pull import start_shards
@@ -36,8 +36,8 @@ def steps_per_second(arguments: argparse.Namespace, folder: Path | None) -> tupl
             options = ["--threads", "1", "--optimizer", arguments.optimizer, "--learning-rate", "0.0001"]
             group.start(f"worker {number}", [*train, *options])
         with PSClient(addresses) as client:
-            _await(client, lambda: client.status().global_step > 0)
-            _await(client, lambda: len(client.status().workers) == arguments.workers)
+            await_condition(client, lambda: client.status().global_step > 0)
+            await_condition(client, lambda: len(client.status().workers) == arguments.workers)
             time.sleep(WARM_UP)
             begin, first = time.perf_counter(), client.status()
             time.sleep(arguments.seconds)

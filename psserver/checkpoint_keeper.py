@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
 from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, step_name
@@ -20,7 +19,7 @@ from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.saving import Attempt, TrainingState
-from grpc_ps.psserver.lead.settings import Signature
+from grpc_ps.psserver.messages import signatures, specs_of_signatures
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -141,10 +140,7 @@ def manifest_of(job: Job, attempt: Attempt, plan_fingerprint: str) -> Manifest:
         model=definition.model,
         settings=dict(attempt.settings),
         opened_settings=dict(definition.opened),
-        parameters=tuple(
-            ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
-            for it in definition.parameters.values()
-        ),
+        parameters=tuple(specs_of_signatures(definition.parameters)),
         shard_count=job.shards.count,
         plan_fingerprint=plan_fingerprint,
         cursor=state.cursor,
@@ -163,9 +159,7 @@ def restored(manifest: Manifest, *, cold: bool) -> Restored:
         name=step_name(manifest.global_step),
         run=manifest.run,
         model=manifest.model,
-        parameters={
-            spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in manifest.parameters
-        },
+        parameters=signatures(manifest.parameters),
         settings=manifest.settings,
         opened=manifest.opened_settings,
         opened_count=manifest.opened,

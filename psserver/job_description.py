@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grpc_ps.client.shared.blocks import ParameterSpec, place
+from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import to_proto
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.joining import Definition
+from grpc_ps.psserver.messages import specs_of_signatures
 
 
 class JobDescription:
@@ -19,10 +20,7 @@ class JobDescription:
 
     def __init__(self, definition: Definition, shard_count: int) -> None:
         self._definition = definition
-        specs = [
-            ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
-            for it in definition.parameters.values()
-        ]
+        specs = specs_of_signatures(definition.parameters)
         placement = place(specs, shard_count)
         self.spec = job_pb2.JobSpec(
             model=definition.model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from google.protobuf.message import Message
@@ -174,6 +174,19 @@ def stated(settings: Message) -> Settings:
     return {field.name: value for field, value in settings.ListFields()}
 
 
+def signatures(specs: Iterable[ParameterSpec]) -> dict[str, Signature]:
+    """Parameters as the decisions know them, by name."""
+    return {spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs}
+
+
+def specs_of_signatures(parameters: Mapping[str, Signature]) -> list[ParameterSpec]:
+    """The other way round."""
+    return [
+        ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
+        for it in parameters.values()
+    ]
+
+
 def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
     """The job's parameters; UsageError where one is malformed, a name stands twice, or they are too large."""
     try:
@@ -203,9 +216,6 @@ def join_request(message: worker_wire.JoinRequest) -> JoinRequest:
     if not message.nonce:
         raise UsageError("a join without a nonce could be anybody's")
     _check_texts(message)
-    parameters = {
-        spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs_of(message.job)
-    }
     return JoinRequest(
         nonce=message.nonce,
         name=message.name,
@@ -213,7 +223,7 @@ def join_request(message: worker_wire.JoinRequest) -> JoinRequest:
         run=message.run,
         shard_count=message.shard_count,
         model=message.job.model,
-        parameters=parameters,
+        parameters=signatures(specs_of(message.job)),
         stated=stated(message.stated),
         defaults=stated(message.defaults),
     )

@@ -8,7 +8,7 @@ from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.settings import Signature, check_agreement, check_parameters
-from grpc_ps.psserver.messages import specs_of, stated
+from grpc_ps.psserver.messages import signatures, specs_of, stated
 from grpc_ps.psserver.squares import Span, trainable_spans
 
 
@@ -67,4 +67,4 @@ def check_same(ours: job_pb2.JobSpec, theirs: job_pb2.JobSpec) -> None:
 
 
 def _signatures(job: job_pb2.JobSpec) -> dict[str, Signature]:
-    return {spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs_of(job)}
+    return signatures(specs_of(job))

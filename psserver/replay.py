@@ -101,29 +101,36 @@ class Replay:
         self.shard = shard
         self.shard_count = shard_count
         self.identity = JobIdentity()
-        self.opened = False
-        self.plan: Plan | None = None
-        self.staging = Staging(chunk_bytes)
         self.sessions = Sessions()
-        self.admission = Admission()
-        self.pins = ReaderPins(on_read)
-        self.reduced: Reduced | None = None
-        self.saved: Saved | None = None
-        self._mean: Weighted = ()
-        self._non_finite = ""
-        self._chunk_bytes = chunk_bytes
         self.patience = patience
+        self.at = at
+        self._chunk_bytes = chunk_bytes
         self._store_class = store_class
         self._savers = savers
         self._files = files
-        self._updates = Updates(store_class, chunk_bytes)
-        self._snapshot: Snapshot | None = None
         self._on_overflow = on_overflow
         self._on_reduced = on_reduced
         self._on_saved = on_saved
         self._on_read = on_read
-        self.at = at
         self._backlog = Backlog(lambda entry: self._carry_out(entry), kernels, on_failure)
+        self.begin(0, 0)
+
+    def begin(self, run: int, generation: int) -> None:
+        """Follows the log of another generation, from its first entry on: all that was before is dropped."""
+        self.identity.run, self.identity.generation = run, generation
+        self.sessions.close_all(RolledBack("the job goes back to a checkpoint: join again"))
+        self.opened = False
+        self.plan: Plan | None = None
+        self.staging = Staging(self._chunk_bytes)
+        self.admission = Admission()
+        self.pins = ReaderPins(self._on_read)
+        self.reduced: Reduced | None = None
+        self.saved: Saved | None = None
+        self._mean: Weighted = ()
+        self._updates = Updates(self._store_class, self._chunk_bytes)
+        self._snapshot: Snapshot | None = None
+        self._non_finite = ""
+        self._backlog.clear()
 
     def expect(self, job: job_pb2.JobSpec) -> None:
         """Names the job that the next `open` opens."""
@@ -142,22 +149,6 @@ class Replay:
     def position(self) -> int:
         """Position of the last entry carried out."""
         return self._backlog.position
-
-    def begin(self, run: int, generation: int) -> None:
-        """Follows the log of another generation, from its first entry on: all that was before is dropped."""
-        self.identity.run, self.identity.generation = run, generation
-        self.sessions.close_all(RolledBack("the job goes back to a checkpoint: join again"))
-        self.opened = False
-        self.plan = None
-        self.staging = Staging(self._chunk_bytes)
-        self.admission = Admission()
-        self.pins = ReaderPins(self._on_read)
-        self.reduced = self.saved = None
-        self._mean = ()
-        self._updates = Updates(self._store_class, self._chunk_bytes)
-        self._snapshot = None
-        self._non_finite = ""
-        self._backlog.clear()
 
     def _carry_out(self, entry: Entry) -> None:
         match entry:

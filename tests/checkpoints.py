@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, Piece, nowhere, part_name, saving_name
+from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, Piece, nowhere, part_name
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.image import numpy_dtype, values_layout
 
@@ -27,6 +27,11 @@ SPECS = (
     ParameterSpec(name="nothing", shape=(0, 3), dtype="float64"),
 )
 SLOTS = ("m", "v")
+
+
+def saving_name(step: int, token: str) -> str:
+    """Name of the folder that a checkpoint is written into; `token` is the writing lead's own, in hex."""
+    return f".saving-{step:08d}-{token}"
 
 
 def numbers(spec: ParameterSpec, slot: str, step: int) -> Array:

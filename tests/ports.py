@@ -20,3 +20,13 @@ def free_port() -> int:
     """A port that nobody has at this moment: for commands that must be told one before they start."""
     with held_port() as port:
         return port
+
+
+def has_ipv6() -> bool:
+    """Whether this machine can listen on ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

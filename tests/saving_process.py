@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from checkpoints import RUN, manifest, pieces_of, state
+from checkpoints import RUN, manifest, pieces_of, saving_name, state
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import At, Part, part_name, saving_name
+from grpc_ps.client.shared.checkpoint_format import At, Part, part_name
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.logs import setup_logging
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from grpc_ps.client import ParameterSpec
 from grpc_ps.client.shared.blocks import FLOATING
 from grpc_ps.client.shared.checkpoint_format import MANIFEST
+from grpc_ps.client.shared.checkpoint_part import DTYPES
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.client.shared.image import numpy_dtype
 from grpc_ps.client.shared.logs import event
@@ -25,19 +25,6 @@ from grpc_ps.models import Array
 _LOGGER = logging.getLogger("grpc_ps.worker")
 
 SUFFIXES = (".npz", ".safetensors")
-
-# safetensors' names of the types that a parameter can have. Other types are shown by their own names.
-_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "F64": "float64",
-        "F32": "float32",
-        "F16": "float16",
-        "BF16": "bfloat16",
-        "I64": "int64",
-        "I32": "int32",
-        "BOOL": "bool",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -182,7 +169,7 @@ def _safetensors_header(path: Path) -> dict[str, Tensor]:
 
 
 def _type_name(name: str) -> str:
-    return _TYPES.get(name, name)
+    return DTYPES.get(name, name)
 
 
 def _load_safetensors(path: Path, names: Sequence[str]) -> dict[str, Array]:

@@ -53,11 +53,6 @@ def step_of(name: str) -> int | None:
     return int(found[1]) if found and step_name(int(found[1])) == name else None
 
 
-def saving_name(step: int, token: str) -> str:
-    """Name of the folder that a checkpoint is written into; `token` is the writing lead's own, in hex."""
-    return f".saving-{step:08d}-{token}"
-
-
 def part_name(shard: int, shard_count: int) -> str:
     """Name of a shard's file in it."""
     return f"shard-{shard:05d}-of-{shard_count:05d}.safetensors"

@@ -36,7 +36,9 @@ TYPE_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """The format's names of the types that a parameter can have."""
 
-_DTYPES: Mapping[str, str] = MappingProxyType({name: dtype for dtype, name in TYPE_NAMES.items()})
+DTYPES: Mapping[str, str] = MappingProxyType({name: dtype for dtype, name in TYPE_NAMES.items()})
+"""The other way round."""
+
 _WRITE_BYTES = 4 << 20
 _ALIGNMENT = 64
 # What the package safetensors takes for a header.
@@ -188,7 +190,7 @@ def _entries(record: Mapping[str, Any], begin: int, total: int) -> Iterator[tupl
     for key, entry in record.items():
         try:
             start, stop = entry["data_offsets"]
-            piece = piece_of(key, _DTYPES[entry["dtype"]])
+            piece = piece_of(key, DTYPES[entry["dtype"]])
         except (KeyError, TypeError) as error:
             raise ValueError(f"describes {key!r} wrongly: {error!r}") from None
         if not 0 <= start <= stop <= total - begin or stop - start != piece.nbytes:

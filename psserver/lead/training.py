@@ -40,7 +40,6 @@ class Training:
         started: whether enough workers have joined.
         paused: whether nobody gets work.
         factor: what the learning rate of the schedule is multiplied with.
-
         held: whether nobody gets work for a reason of the job's own: it waits for a checkpoint.
 
     Args:

@@ -12,6 +12,7 @@ from commands import Command
 from light_process import light_process
 from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
+from ports import has_ipv6
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.security import Security
@@ -112,15 +113,6 @@ def names_of_this_machine() -> list[str]:
     except OSError:
         return names
     return [*names, socket.gethostname()]
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")

@@ -8,21 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from ports import has_ipv6
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.psserver import binding
 from grpc_ps.psserver.binding import bind
 
 WITHOUT_IPV6 = {"::1": errno.EADDRNOTAVAIL, "::": errno.EAFNOSUPPORT}
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
