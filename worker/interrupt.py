@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from types import FrameType
@@ -22,8 +23,9 @@ class Interruptible(Protocol):
 class Interrupt:
     """Lets a worker leave its job when it is told to end; a second signal, or the end of the grace time, kills it.
 
-    A handler runs in the middle of anything, perhaps of a lock's own code, so it only notes the signal: a thread tells
-    the session, whose waits then end. Before there is a session nothing is held and the process ends at once.
+    Python runs handlers in the main thread alone, and only between its instructions: during a long TensorFlow
+    operation that is never. So a thread reads the signals from a pipe, which the system's own handler writes to. It
+    tells the session, whose waits then end. Before there is a session nothing is held and the process ends at once.
 
     Attributes:
         number: the signal received, 0 before.
@@ -34,30 +36,31 @@ class Interrupt:
         self.number = 0
         self.grace = GRACE_SECONDS
         self._session: Interruptible | None = None
-        self._received = threading.Event()
 
     def install(self) -> None:
         """Takes the signals over. In the main thread."""
-        signal.signal(signal.SIGTERM, self._handle)
-        signal.signal(signal.SIGINT, self._handle)
-        threading.Thread(target=self._tell, name="interrupt", daemon=True).start()
+        signals, written = os.pipe()
+        os.set_blocking(written, False)
+        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._taken)
+        threading.Thread(target=self._tell, args=(signals,), name="interrupt", daemon=True).start()
 
     def watch(self, session: Interruptible) -> None:
         """Names the session to tell."""
         self._session = session
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.number or self._session is None:
+    def _taken(self, number: int, frame: FrameType | None) -> None:
+        """Nothing: that there is a handler is what lets the signal reach the pipe instead of ending the process."""
+
+    def _tell(self, signals: int) -> None:
+        number = os.read(signals, 1)[0]
+        if self._session is None:
             os._exit(128 + number)
         self.number = number
-        self._received.set()
-
-    def _tell(self) -> None:
-        self._received.wait()
         try:
-            if self._session is not None:
-                self._session.interrupt(f"ended by {signal.Signals(self.number).name}")
+            self._session.interrupt(f"ended by {signal.Signals(number).name}")
         finally:
             # The process ends when the main thread has left the job; this thread then ends with it.
-            threading.Event().wait(self.grace)
-            os._exit(128 + self.number)
+            again, _, _ = select.select([signals], [], [], self.grace)
+            os._exit(128 + (os.read(signals, 1)[0] if again else number))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import signal, sys, threading
+import ctypes, signal, sys, threading
 from grpc_ps.worker.interrupt import Interrupt
 
 class Session:
@@ -24,6 +24,21 @@ interrupt.install()
 if "short" in sys.argv: interrupt.grace = 0.2
 session = Session()
 if "member" in sys.argv: interrupt.watch(session)
+if "native" in sys.argv:
+    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex)
+    main = threading.main_thread().ident
+
+    def tell():
+        while sys._current_frames()[main].f_code.co_name != "endless": pass
+        print("ready", flush=True)
+
+    def endless():
+        # Locked twice: never back from native code, as in a long TensorFlow operation.
+        lock(mutex)
+
+    threading.Thread(target=tell, daemon=True).start()
+    endless()
 print("ready", flush=True)
 session.told.wait(30)
 if "stuck" in sys.argv: threading.Event().wait(30)
@@ -61,6 +76,14 @@ def test_a_member_is_told_and_leaves(number: signal.Signals) -> None:
 
 def test_a_second_signal_ends_it_at_once() -> None:
     code, lines = ended(signal.SIGTERM, "member", "stuck", times=2)
+    assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_signals_reach_a_member_whose_main_thread_is_in_native_code(times: int) -> None:
+    """Python's own handlers wait for the main thread, which may be inside an operation that takes for ever."""
+    flags = ["short"] if times == 1 else []
+    code, lines = ended(signal.SIGTERM, "member", "native", *flags, times=times)
     assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
 
 
