@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import random
 import threading
 from collections import Counter
@@ -277,9 +279,11 @@ def fuzz_bed() -> Iterator[FuzzBed]:
 
 
 class Resources:
-    """What this process holds of the system, to be compared later."""
+    """What this process holds of the system, to be compared later; not what its allocator keeps for later."""
 
     def __init__(self) -> None:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
         process = psutil.Process()
         self.threads = process.num_threads()
         self.descriptors = process.num_fds()
