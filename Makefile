@@ -8,14 +8,15 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PACKAGES := client models protos psserver worker
 
-.PHONY: help install check test test-slow demo bench proto clean
+.PHONY: help install check test test-slow demo bench bench-quick proto clean
 
 help:
 	@echo "make demo     train a small network on handwritten digits: 1 shard, 2 workers"
 	@echo "make test     run the tests"
 	@echo "make test-slow  a hundred million simulated events, ninety kills, long fuzzing and a soak (two hours on two cores)"
 	@echo "make check    ruff, mypy, import contracts, generated code up to date"
-	@echo "make bench    run the benchmarks"
+	@echo "make bench    measure and judge the targets, beside TensorFlow's own runtime (an hour on two cores)"
+	@echo "make bench-quick  the same with single pairs, in under three minutes"
 	@echo "make proto    write the Python code for protos/*.proto"
 	@echo "make install  make the virtual environment .venv with everything in it"
 	@echo "make clean    remove environments, builds and caches"
@@ -54,7 +55,10 @@ demo: $(INSTALLED)
 	@echo "README.md shows the same over three terminals or machines."
 
 bench: $(INSTALLED)
-	@for name in push_pull peers; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+	@$(BIN)/python benchmarks/bench.py $(BENCH)
+
+bench-quick: $(INSTALLED)
+	@$(BIN)/python benchmarks/bench.py --quick $(BENCH)
 
 proto: $(INSTALLED)
 	@$(BIN)/python protos/generate.py

@@ -19,11 +19,11 @@ _GRACE = 20.0
 
 
 @contextmanager
-def processes() -> Iterator[ProcessGroup]:
-    """A group that has ended when the block is left; its logs go with it."""
+def processes(grace: float = _GRACE) -> Iterator[ProcessGroup]:
+    """A group that has ended when the block is left, `grace` seconds after SIGTERM at the latest; its logs go too."""
     with (
         tempfile.TemporaryDirectory(prefix="grpc-ps-benchmark-") as logs,
-        ProcessGroup(Path(logs), lambda event: None, grace=_GRACE) as group,
+        ProcessGroup(Path(logs), lambda event: None, grace=grace) as group,
     ):
         yield group
 

@@ -63,13 +63,18 @@ class Side:
     client_cpu: float = 0.0
     server_cpu: float = 0.0
 
-    def turn(self, steps: int) -> None:
-        for _ in range(WARM_UP):
+    def turn(self, steps: int, warm_up: int = WARM_UP) -> None:
+        for _ in range(warm_up):
             self.exchange()
         client, server = _cpu_seconds([psutil.Process()]), _cpu_seconds(self.servers)
-        self.turns.append([_milliseconds(self.exchange) for _ in range(steps)])
+        self.turns.append([milliseconds(self.exchange) for _ in range(steps)])
         self.client_cpu += _cpu_seconds([psutil.Process()]) - client
         self.server_cpu += _cpu_seconds(self.servers) - server
+
+    @property
+    def medians(self) -> list[float]:
+        """Wall milliseconds of a step, turn by turn."""
+        return [float(np.median(turn)) for turn in self.turns]
 
     def record(self) -> dict[str, Any]:
         walls = [wall for turn in self.turns for wall in turn]
@@ -85,7 +90,7 @@ def _cpu_seconds(measured: Sequence[psutil.Process]) -> float:
     return float(sum(each.user + each.system for each in times))
 
 
-def _milliseconds(action: Callable[[], None]) -> float:
+def milliseconds(action: Callable[[], None]) -> float:
     begin = time.perf_counter()
     action()
     return (time.perf_counter() - begin) * 1e3

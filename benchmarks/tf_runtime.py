@@ -1,8 +1,8 @@
 """One task of TensorFlow's own parameter-server runtime, on the same work as ours: what peers.py starts beside us.
 
-The network, its initial values' distribution, the optimizer, the batch and the data are `grpc_ps.models.mnist`'s; the
-training is asynchronous. It is written as its users write it: replica_device_setter, minimize, a feed, and
-MonitoredTrainingSession. In its favour: pixels are made floats before training, a step fetches nothing but the update.
+The network, its initial values' distribution, the optimizer, the batch and the data are `grpc_ps.models.mnist`'s. It is
+written as its users write it: replica_device_setter, minimize, a feed, MonitoredTrainingSession, and with --sync
+SyncReplicasOptimizer. In its favour: pixels are made floats before training, a step fetches nothing but the update.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def load(directory: Path | None, seed: int) -> tuple[Any, Any]:
     return images.astype(np.float32) / np.float32(255), labels.astype(np.int64)
 
 
-def build(tf1: Any, layers: int, hidden: int) -> tuple[Any, Any, Any, Any]:
+def build(tf1: Any, layers: int, hidden: int, optimizer: Any) -> tuple[Any, Any, Any, Any]:
     """The graph: features, labels, the update, the global step."""
     features = tf1.placeholder(tf1.float32, [None, 784])
     labels = tf1.placeholder(tf1.int64, [None])
@@ -44,7 +44,6 @@ def build(tf1: Any, layers: int, hidden: int) -> tuple[Any, Any, Any, Any]:
         x, inputs = tf1.nn.xw_plus_b(tf1.nn.relu(x) if layer else x, weights, biases), units
     loss = tf1.reduce_mean(tf1.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x))
     step = tf1.train.get_or_create_global_step()
-    optimizer = tf1.train.AdagradOptimizer(0.01, initial_accumulator_value=INITIAL_ACCUMULATOR)
     return features, labels, optimizer.minimize(loss, global_step=step), step
 
 
@@ -65,11 +64,18 @@ def run_worker(tf: Any, server: Any, cluster: Any, arguments: argparse.Namespace
     tf1, task = tf.compat.v1, arguments.task
     data = load(arguments.data_dir, seed=task)
     device = f"/job:worker/task:{task}"
+    optimizer = tf1.train.AdagradOptimizer(0.01, initial_accumulator_value=INITIAL_ACCUMULATOR)
+    hooks = []
+    if arguments.sync:
+        count = cluster.num_tasks("worker")
+        optimizer = tf1.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=count, total_num_replicas=count)
+        hooks.append(optimizer.make_session_run_hook(task == 0, num_tokens=count))
     with tf1.device(tf1.train.replica_device_setter(worker_device=device, cluster=cluster)):
-        graph = build(tf1, arguments.layers, arguments.hidden)
+        graph = build(tf1, arguments.layers, arguments.hidden, optimizer)
     # Without the filter a worker waits for all the others before it begins.
     config = tf1.ConfigProto(device_filters=["/job:ps", device])
-    with tf1.train.MonitoredTrainingSession(master=server.target, is_chief=task == 0, config=config) as session:
+    chief = {"master": server.target, "is_chief": task == 0}
+    with tf1.train.MonitoredTrainingSession(**chief, hooks=hooks, config=config) as session:
         train(session, graph, data, task, arguments.batch)
 
 
@@ -81,6 +87,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=100)
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--sync", action="store_true", help="rounds of all workers")
     parser.add_argument("--threads", type=int, default=0, help="0: TensorFlow's default, one a core")
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()

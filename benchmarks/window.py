@@ -13,7 +13,7 @@ class Window:
     def __init__(self, workers: int, *, warm_up: float, seconds: float) -> None:
         self._workers = workers
         self._warm_up = warm_up
-        self._seconds = seconds
+        self.seconds = seconds
         self._first: dict[int, float] = {}
         self._opened: tuple[float, int] | None = None
 
@@ -25,4 +25,4 @@ class Window:
                 self._opened = now, global_step
             return None
         seconds = now - self._opened[0]
-        return (global_step - self._opened[1]) / seconds if seconds >= self._seconds else None
+        return (global_step - self._opened[1]) / seconds if seconds >= self.seconds else None
