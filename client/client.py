@@ -25,7 +25,9 @@ from grpc_ps.client.status import (
     Evaluation,
     Saved,
     ShardStatus,
+    ShardTimes,
     WorkerStatus,
+    WorkerTimes,
     cluster_status,
 )
 from grpc_ps.protos import parameter_server_pb2 as wire
@@ -39,7 +41,9 @@ __all__ = [
     "Pulled",
     "Saved",
     "ShardStatus",
+    "ShardTimes",
     "WorkerStatus",
+    "WorkerTimes",
 ]
 
 # Seconds for the word to the lead that a worker leaves: its lease ends anyway.

@@ -47,6 +47,9 @@ class Heartbeat:
     The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. `_telling` is
     held while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
     itself. What is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
+
+    Attributes:
+        times: where the worker's time went, as the next heartbeats report it; None as long as that is not known.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Heartbeat:
         self._telling = threading.RLock()
         self._heard = time.monotonic()
         self._report: tuple[int, float | None] = (0, None)
+        self.times: wire.WorkerTimes | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -82,7 +86,7 @@ class Heartbeat:
     def ask(self, timeout: float) -> wire.HeartbeatResponse:
         """Sends one heartbeat now, from any thread. Raises PsError."""
         local_step, loss = self._report
-        request = wire.HeartbeatRequest(id=self._identity, local_step=local_step, loss=loss)
+        request = wire.HeartbeatRequest(id=self._identity, local_step=local_step, loss=loss, times=self.times)
         return self._lead.heartbeat(request, timeout)
 
     def _run(self) -> None:

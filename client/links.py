@@ -92,10 +92,12 @@ class Links:
         answer = self.streams[0].peek()
         return answer is not None and (answer.HasField("done") or answer.result.sequence == sequence)
 
-    def read(self, shard: int, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+    def read(
+        self, shard: int, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+    ) -> wire.Answer:
         """Waits for the next answer of a shard; see `TrainingStream.read_answer`."""
         with self._first_failure():
-            return self.streams[shard].read_answer(layout, destinations)
+            return self.streams[shard].read_answer(layout, destinations, begins)
 
     @property
     def closed(self) -> bool:

@@ -19,6 +19,7 @@ from grpc_ps.client.pushes import Push
 from grpc_ps.client.settings import Setting, from_message
 from grpc_ps.client.shared.errors import Ending, PeerLost, PsError
 from grpc_ps.client.shared.logs import event
+from grpc_ps.client.step_times import COMPUTE, ENCODE, INPUT, RECEIVE, StepTimes
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 __all__ = ["Reply", "TrainingSession"]
@@ -52,6 +53,8 @@ class TrainingSession:
         evaluator: whether this worker holds the lease to evaluate.
         on_evaluator: called with the global step in the heartbeat's thread, at each beat while `evaluator` holds: a
             worker that waits has no other occasion to evaluate.
+        times: where the steps' time goes. What passes between `wait` and `send` is computing and what passes between
+            `send` and `wait` is input, unless whoever uses the session divides it with `times.lap` and `times.skip`.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class TrainingSession:
             first_timeout=attach_timeout,
             recovers=membership.recovery > 0,
         )
+        self.times = StepTimes()
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
         self._lock = threading.Lock()
         self._verdict: Reply | Exception | None = membership.ended
@@ -122,6 +126,7 @@ class TrainingSession:
         released = self._released
         if released is None or released.batch is None:
             raise RuntimeError("`send` needs the batch of a reply: call `begin` or `wait` before")
+        self.times.lap(COMPUTE)
         header = wire.PushHeader(
             kind=wire.PushHeader.KIND_GRADIENTS,
             base_step=released.global_step,
@@ -129,6 +134,7 @@ class TrainingSession:
             examples=examples,
         )
         self._start(header, self._images.flatten(gradients, values=False))
+        self.times.lap(ENCODE)
 
     def wait(self) -> Reply:
         """Waits until the push is decided and the next batch is released, or the job is done.
@@ -136,12 +142,15 @@ class TrainingSession:
         All parameters are then of one step, the reply's. May take as long as the other workers do, but not longer than
         the lead is heard of.
         """
+        self.times.lap(INPUT)
         while self._verdict is None:
             try:
                 reply = self._collect()
             except PsError as error:
                 self._recover(error)
             else:
+                if self._push is not None and self._push.header.kind == wire.PushHeader.KIND_GRADIENTS:
+                    self._heartbeat.times = self.times.step()
                 self._released, self._push = reply, None
                 self._connection.worked()
                 self._heard(reply.global_step)
@@ -222,7 +231,9 @@ class TrainingSession:
         while reply is None:
             shard = self._answers.lagging()
             images = self._images.shards[shard]
-            reply = self._answers.add(shard, links.read(shard, images.values, images.destinations))
+            answer = links.read(shard, images.values, images.destinations, self.times.answer_begins)
+            self.times.lap(RECEIVE)
+            reply = self._answers.add(shard, answer)
         return reply
 
     def _recover(self, error: PsError) -> None:

@@ -16,8 +16,50 @@ from grpc_ps.protos import control_pb2
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShardTimes:
+    """Where a shard's time went, in seconds since its start, and what it was spent on.
+
+    Attributes:
+        stage: taking in the chunks of `pushes`.
+        apply: carrying out `updates`.
+        encode: making the messages of answers, of which `releases` had parameters.
+    """
+
+    pushes: int
+    stage: float
+    updates: int
+    apply: float
+    releases: int
+    encode: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTimes:
+    """Where the time of a worker's steps went, in seconds; the first step is left out.
+
+    Attributes:
+        steps: how many these are.
+        input: getting batches ready.
+        compute: gradients.
+        encode: sending, until gRPC had all of a push.
+        answer: waiting for the first message of each answer.
+        receive: taking the rest of the answers.
+    """
+
+    steps: int
+    input: float
+    compute: float
+    encode: float
+    answer: float
+    receive: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardStatus:
-    """One shard; `value_bytes` and `blocks` are what is placed on it, `position` the last log entry it acknowledged."""
+    """One shard; `value_bytes` and `blocks` are what is placed on it, `position` the last log entry it acknowledged.
+
+    `times` is None before it has told.
+    """
 
     shard: int
     address: str
@@ -25,6 +67,7 @@ class ShardStatus:
     blocks: int
     value_bytes: int
     position: int
+    times: ShardTimes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +75,8 @@ class WorkerStatus:
     """One member: its pushes by outcome, the batch it holds, and milliseconds since its last heartbeat.
 
     `staleness` is that of its last applied push, in updates; `mean_staleness` and `max_staleness` are over all of them.
-    `activity` says for people what it does.
+    `activity` says for people what it does. `times` is None before it has told; `held_seconds` is the time that its
+    pushes from the second one on were whole before it was released to go on.
     """
 
     worker: int
@@ -51,6 +95,8 @@ class WorkerStatus:
     mean_staleness: float = 0.0
     max_staleness: int = 0
     activity: str = ""
+    times: WorkerTimes | None = None
+    held_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +196,8 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         global_step=response.global_step,
         model=response.job.model,
         settings=from_message(response.job.settings),
-        shards=tuple(ShardStatus(**_fields(shard)) for shard in response.shards),
-        workers=tuple(WorkerStatus(**_fields(worker)) for worker in response.workers),
+        shards=tuple(ShardStatus(**_timed(shard, ShardTimes)) for shard in response.shards),
+        workers=tuple(WorkerStatus(**_timed(worker, WorkerTimes)) for worker in response.workers),
         opened=response.opened,
         uptime_ms=response.uptime_ms,
         waiting_for=response.waiting_for,
@@ -181,6 +227,13 @@ def _evaluation(response: control_pb2.StatusResponse) -> Evaluation | None:
     if not response.HasField("evaluation"):
         return None
     return Evaluation(global_step=response.evaluation.global_step, metrics=dict(response.evaluation.metrics))
+
+
+def _timed(message: Message, times: type[Any]) -> dict[str, Any]:
+    """Returns all fields of a message that is flat but for its `times`."""
+    fields = _fields(message)
+    told = fields["times"]
+    return {**fields, "times": None if told is None else times(**_fields(told))}
 
 
 def _fields(message: Message) -> dict[str, Any]:

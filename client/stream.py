@@ -41,7 +41,9 @@ class Stream(Protocol):
     def peek(self) -> wire.Answer | None:
         """Shows the answer that was read ahead."""
 
-    def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+    def read_answer(
+        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+    ) -> wire.Answer:
         """Reads the next answer."""
 
     def failure(self) -> PsError | None:
@@ -147,13 +149,17 @@ class TrainingStream:
             return None
         return response.answer if response.HasField("answer") else None
 
-    def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+    def read_answer(
+        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+    ) -> wire.Answer:
         """Waits for the next answer, writing its release chunk by chunk into the destinations.
 
-        `layout` is the image of values on this shard, with one destination per block. After an error the destinations
+        `layout` is the image of values on this shard, with one destination per block. `begins` is called when the first
+        message of the answer is here. After an error the destinations
         may be half written. Raises PsError when the stream ends and Corrupt for bytes that are not what they should be.
         """
         response, chunk = self._read()
+        begins()
         if not response.HasField("answer"):
             raise Corrupt(f"{self.address}: a message of an answer before its `answer`")
         answer = response.answer

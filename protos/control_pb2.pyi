@@ -1,4 +1,6 @@
+from grpc_ps.protos import coordination_pb2 as _coordination_pb2
 from grpc_ps.protos import job_pb2 as _job_pb2
+from grpc_ps.protos import parameter_server_pb2 as _parameter_server_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -100,23 +102,25 @@ class Evaluation(_message.Message):
     def __init__(self, global_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position")
+    __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position", "times")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     shard: int
     address: str
     connected: bool
     blocks: int
     value_bytes: int
     position: int
-    def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    times: _coordination_pb2.ShardTimes
+    def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ..., times: _Optional[_Union[_coordination_pb2.ShardTimes, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity")
+    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity", "times", "held_seconds")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +137,8 @@ class WorkerStatus(_message.Message):
     MEAN_STALENESS_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     name: str
@@ -149,7 +155,9 @@ class WorkerStatus(_message.Message):
     mean_staleness: float
     max_staleness: int
     activity: str
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ..., mean_staleness: _Optional[float] = ..., max_staleness: _Optional[int] = ..., activity: _Optional[str] = ...) -> None: ...
+    times: _parameter_server_pb2.WorkerTimes
+    held_seconds: float
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ..., mean_staleness: _Optional[float] = ..., max_staleness: _Optional[int] = ..., activity: _Optional[str] = ..., times: _Optional[_Union[_parameter_server_pb2.WorkerTimes, _Mapping]] = ..., held_seconds: _Optional[float] = ...) -> None: ...
 
 class StopJobRequest(_message.Message):
     __slots__ = ()

@@ -26,7 +26,7 @@ from grpc_ps.protos import job_pb2 as grpc__ps_dot_protos_dot_job__pb2
 from grpc_ps.protos import parameter_server_pb2 as grpc__ps_dot_protos_dot_parameter__server__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!grpc_ps/protos/coordination.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\x1a%grpc_ps/protos/parameter_server.proto\"\xfc\x01\n\rFollowRequest\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x11.grpc_ps.v1.Hello\x12 \n\x05whole\x18\x02 \x01(\x0b\x32\x11.grpc_ps.v1.Whole\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x01(\x04\x12&\n\x08overflow\x18\x04 \x01(\x0b\x32\x14.grpc_ps.v1.Overflow\x12$\n\x07reduced\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.Reduced\x12\x10\n\x08unpinned\x18\x06 \x01(\x06\x12 \n\x05saved\x18\x07 \x01(\x0b\x32\x11.grpc_ps.v1.Saved\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\"\xb0\x01\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\x04\x12\x13\n\x0b\x63hunk_bytes\x18\x07 \x01(\r\x12\x12\n\ngeneration\x18\x08 \x01(\x06\x12\x17\n\x0f\x63heckpoint_mark\x18\t \x01(\t\"T\n\x05Whole\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x16.grpc_ps.v1.PushHeader\x12\x12\n\nnon_finite\x18\x02 \x01(\t\x12\x0f\n\x07squares\x18\x03 \x03(\x01\",\n\x07Reduced\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0f\n\x07squares\x18\x02 \x03(\x01\"g\n\x05Saved\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x12\n\nnon_finite\x18\x06 \x01(\t\"2\n\x08Overflow\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\"\x82\x01\n\x0e\x46ollowResponse\x12$\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.grpc_ps.v1.Welcome\x12\"\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x11.grpc_ps.v1.Entry\x12&\n\x08shutdown\x18\x03 \x01(\x0b\x32\x14.grpc_ps.v1.Shutdown\"8\n\x07Welcome\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12\x0c\n\x04\x62oot\x18\x03 \x01(\x06\"-\n\x08Shutdown\x12\x11\n\texit_code\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xe9\x02\n\x05\x45ntry\x12\x10\n\x08position\x18\x01 \x01(\x04\x12 \n\x04open\x18\x02 \x01(\x0b\x32\x10.grpc_ps.v1.OpenH\x00\x12\"\n\x05\x61\x64mit\x18\x03 \x01(\x0b\x32\x11.grpc_ps.v1.AdmitH\x00\x12&\n\x07\x64ismiss\x18\x04 \x01(\x0b\x32\x13.grpc_ps.v1.DismissH\x00\x12\"\n\x05\x61pply\x18\x05 \x01(\x0b\x32\x11.grpc_ps.v1.ApplyH\x00\x12)\n\x06\x61nswer\x18\x06 \x01(\x0b\x32\x17.grpc_ps.v1.AnswerEntryH\x00\x12\x1e\n\x03pin\x18\x07 \x01(\x0b\x32\x0f.grpc_ps.v1.PinH\x00\x12 \n\x04stop\x18\x08 \x01(\x0b\x32\x10.grpc_ps.v1.StopH\x00\x12$\n\x06reduce\x18\t \x01(\x0b\x32\x12.grpc_ps.v1.ReduceH\x00\x12 \n\x04save\x18\n \x01(\x0b\x32\x10.grpc_ps.v1.SaveH\x00\x42\x07\n\x05\x65ntry\"A\n\x08PushName\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"u\n\x04Open\x12\"\n\x04push\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.PushName\x12 \n\x03job\x18\x02 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\x12\n\ncheckpoint\x18\x03 \x01(\t\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\"+\n\x04Save\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\",\n\x05\x41\x64mit\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\"e\n\x07\x44ismiss\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x15\n\rkeep_sequence\x18\x05 \x01(\x04\"2\n\x06Reduce\x12(\n\x06pushes\x18\x01 \x03(\x0b\x32\x18.grpc_ps.v1.WeightedPush\"m\n\x05\x41pply\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12(\n\x06pushes\x18\x02 \x03(\x0b\x32\x18.grpc_ps.v1.WeightedPush\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x0e\n\x06scales\x18\x04 \x03(\x01\"B\n\x0cWeightedPush\x12\"\n\x04push\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.PushName\x12\x0e\n\x06weight\x18\x02 \x01(\x01\"A\n\x0b\x41nswerEntry\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\"\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x12.grpc_ps.v1.Answer\"=\n\x03Pin\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\x12\x0f\n\x07keep_ms\x18\x03 \x01(\r\">\n\x04Stop\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x11\n\texit_code\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t2S\n\x0c\x43oordination\x12\x43\n\x06\x46ollow\x12\x19.grpc_ps.v1.FollowRequest\x1a\x1a.grpc_ps.v1.FollowResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!grpc_ps/protos/coordination.proto\x12\ngrpc_ps.v1\x1a\x18grpc_ps/protos/job.proto\x1a%grpc_ps/protos/parameter_server.proto\"\xa3\x02\n\rFollowRequest\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x11.grpc_ps.v1.Hello\x12 \n\x05whole\x18\x02 \x01(\x0b\x32\x11.grpc_ps.v1.Whole\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x01(\x04\x12&\n\x08overflow\x18\x04 \x01(\x0b\x32\x14.grpc_ps.v1.Overflow\x12$\n\x07reduced\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.Reduced\x12\x10\n\x08unpinned\x18\x06 \x01(\x06\x12 \n\x05saved\x18\x07 \x01(\x0b\x32\x11.grpc_ps.v1.Saved\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\x12%\n\x05times\x18\t \x01(\x0b\x32\x16.grpc_ps.v1.ShardTimes\"m\n\nShardTimes\x12\x0e\n\x06pushes\x18\x01 \x01(\x04\x12\r\n\x05stage\x18\x02 \x01(\x01\x12\x0f\n\x07updates\x18\x03 \x01(\x04\x12\r\n\x05\x61pply\x18\x04 \x01(\x01\x12\x10\n\x08releases\x18\x05 \x01(\x04\x12\x0e\n\x06\x65ncode\x18\x06 \x01(\x01\"\xb0\x01\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05shard\x18\x02 \x01(\r\x12\x13\n\x0bshard_count\x18\x03 \x01(\r\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x10\n\x08position\x18\x06 \x01(\x04\x12\x13\n\x0b\x63hunk_bytes\x18\x07 \x01(\r\x12\x12\n\ngeneration\x18\x08 \x01(\x06\x12\x17\n\x0f\x63heckpoint_mark\x18\t \x01(\t\"T\n\x05Whole\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x16.grpc_ps.v1.PushHeader\x12\x12\n\nnon_finite\x18\x02 \x01(\t\x12\x0f\n\x07squares\x18\x03 \x03(\x01\",\n\x07Reduced\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0f\n\x07squares\x18\x02 \x03(\x01\"g\n\x05Saved\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x12\n\nnon_finite\x18\x06 \x01(\t\"2\n\x08Overflow\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\"\x82\x01\n\x0e\x46ollowResponse\x12$\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.grpc_ps.v1.Welcome\x12\"\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x11.grpc_ps.v1.Entry\x12&\n\x08shutdown\x18\x03 \x01(\x0b\x32\x14.grpc_ps.v1.Shutdown\"8\n\x07Welcome\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12\x0c\n\x04\x62oot\x18\x03 \x01(\x06\"-\n\x08Shutdown\x12\x11\n\texit_code\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xe9\x02\n\x05\x45ntry\x12\x10\n\x08position\x18\x01 \x01(\x04\x12 \n\x04open\x18\x02 \x01(\x0b\x32\x10.grpc_ps.v1.OpenH\x00\x12\"\n\x05\x61\x64mit\x18\x03 \x01(\x0b\x32\x11.grpc_ps.v1.AdmitH\x00\x12&\n\x07\x64ismiss\x18\x04 \x01(\x0b\x32\x13.grpc_ps.v1.DismissH\x00\x12\"\n\x05\x61pply\x18\x05 \x01(\x0b\x32\x11.grpc_ps.v1.ApplyH\x00\x12)\n\x06\x61nswer\x18\x06 \x01(\x0b\x32\x17.grpc_ps.v1.AnswerEntryH\x00\x12\x1e\n\x03pin\x18\x07 \x01(\x0b\x32\x0f.grpc_ps.v1.PinH\x00\x12 \n\x04stop\x18\x08 \x01(\x0b\x32\x10.grpc_ps.v1.StopH\x00\x12$\n\x06reduce\x18\t \x01(\x0b\x32\x12.grpc_ps.v1.ReduceH\x00\x12 \n\x04save\x18\n \x01(\x0b\x32\x10.grpc_ps.v1.SaveH\x00\x42\x07\n\x05\x65ntry\"A\n\x08PushName\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"u\n\x04Open\x12\"\n\x04push\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.PushName\x12 \n\x03job\x18\x02 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\x12\n\ncheckpoint\x18\x03 \x01(\t\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\"+\n\x04Save\x12\x0e\n\x06\x66older\x18\x01 \x01(\t\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\",\n\x05\x41\x64mit\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\"e\n\x07\x44ismiss\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x15\n\rkeep_sequence\x18\x05 \x01(\x04\"2\n\x06Reduce\x12(\n\x06pushes\x18\x01 \x03(\x0b\x32\x18.grpc_ps.v1.WeightedPush\"m\n\x05\x41pply\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12(\n\x06pushes\x18\x02 \x03(\x0b\x32\x18.grpc_ps.v1.WeightedPush\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x0e\n\x06scales\x18\x04 \x03(\x01\"B\n\x0cWeightedPush\x12\"\n\x04push\x18\x01 \x01(\x0b\x32\x14.grpc_ps.v1.PushName\x12\x0e\n\x06weight\x18\x02 \x01(\x01\"A\n\x0b\x41nswerEntry\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\"\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x12.grpc_ps.v1.Answer\"=\n\x03Pin\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x13\n\x0bglobal_step\x18\x02 \x01(\x04\x12\x0f\n\x07keep_ms\x18\x03 \x01(\r\">\n\x04Stop\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x11\n\texit_code\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t2S\n\x0c\x43oordination\x12\x43\n\x06\x46ollow\x12\x19.grpc_ps.v1.FollowRequest\x1a\x1a.grpc_ps.v1.FollowResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,47 +34,49 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'grpc_ps.protos.coordination
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FOLLOWREQUEST']._serialized_start=115
-  _globals['_FOLLOWREQUEST']._serialized_end=367
-  _globals['_HELLO']._serialized_start=370
-  _globals['_HELLO']._serialized_end=546
-  _globals['_WHOLE']._serialized_start=548
-  _globals['_WHOLE']._serialized_end=632
-  _globals['_REDUCED']._serialized_start=634
-  _globals['_REDUCED']._serialized_end=678
-  _globals['_SAVED']._serialized_start=680
-  _globals['_SAVED']._serialized_end=783
-  _globals['_OVERFLOW']._serialized_start=785
-  _globals['_OVERFLOW']._serialized_end=835
-  _globals['_FOLLOWRESPONSE']._serialized_start=838
-  _globals['_FOLLOWRESPONSE']._serialized_end=968
-  _globals['_WELCOME']._serialized_start=970
-  _globals['_WELCOME']._serialized_end=1026
-  _globals['_SHUTDOWN']._serialized_start=1028
-  _globals['_SHUTDOWN']._serialized_end=1073
-  _globals['_ENTRY']._serialized_start=1076
-  _globals['_ENTRY']._serialized_end=1437
-  _globals['_PUSHNAME']._serialized_start=1439
-  _globals['_PUSHNAME']._serialized_end=1504
-  _globals['_OPEN']._serialized_start=1506
-  _globals['_OPEN']._serialized_end=1623
-  _globals['_SAVE']._serialized_start=1625
-  _globals['_SAVE']._serialized_end=1668
-  _globals['_ADMIT']._serialized_start=1670
-  _globals['_ADMIT']._serialized_end=1714
-  _globals['_DISMISS']._serialized_start=1716
-  _globals['_DISMISS']._serialized_end=1817
-  _globals['_REDUCE']._serialized_start=1819
-  _globals['_REDUCE']._serialized_end=1869
-  _globals['_APPLY']._serialized_start=1871
-  _globals['_APPLY']._serialized_end=1980
-  _globals['_WEIGHTEDPUSH']._serialized_start=1982
-  _globals['_WEIGHTEDPUSH']._serialized_end=2048
-  _globals['_ANSWERENTRY']._serialized_start=2050
-  _globals['_ANSWERENTRY']._serialized_end=2115
-  _globals['_PIN']._serialized_start=2117
-  _globals['_PIN']._serialized_end=2178
-  _globals['_STOP']._serialized_start=2180
-  _globals['_STOP']._serialized_end=2242
-  _globals['_COORDINATION']._serialized_start=2244
-  _globals['_COORDINATION']._serialized_end=2327
+  _globals['_FOLLOWREQUEST']._serialized_end=406
+  _globals['_SHARDTIMES']._serialized_start=408
+  _globals['_SHARDTIMES']._serialized_end=517
+  _globals['_HELLO']._serialized_start=520
+  _globals['_HELLO']._serialized_end=696
+  _globals['_WHOLE']._serialized_start=698
+  _globals['_WHOLE']._serialized_end=782
+  _globals['_REDUCED']._serialized_start=784
+  _globals['_REDUCED']._serialized_end=828
+  _globals['_SAVED']._serialized_start=830
+  _globals['_SAVED']._serialized_end=933
+  _globals['_OVERFLOW']._serialized_start=935
+  _globals['_OVERFLOW']._serialized_end=985
+  _globals['_FOLLOWRESPONSE']._serialized_start=988
+  _globals['_FOLLOWRESPONSE']._serialized_end=1118
+  _globals['_WELCOME']._serialized_start=1120
+  _globals['_WELCOME']._serialized_end=1176
+  _globals['_SHUTDOWN']._serialized_start=1178
+  _globals['_SHUTDOWN']._serialized_end=1223
+  _globals['_ENTRY']._serialized_start=1226
+  _globals['_ENTRY']._serialized_end=1587
+  _globals['_PUSHNAME']._serialized_start=1589
+  _globals['_PUSHNAME']._serialized_end=1654
+  _globals['_OPEN']._serialized_start=1656
+  _globals['_OPEN']._serialized_end=1773
+  _globals['_SAVE']._serialized_start=1775
+  _globals['_SAVE']._serialized_end=1818
+  _globals['_ADMIT']._serialized_start=1820
+  _globals['_ADMIT']._serialized_end=1864
+  _globals['_DISMISS']._serialized_start=1866
+  _globals['_DISMISS']._serialized_end=1967
+  _globals['_REDUCE']._serialized_start=1969
+  _globals['_REDUCE']._serialized_end=2019
+  _globals['_APPLY']._serialized_start=2021
+  _globals['_APPLY']._serialized_end=2130
+  _globals['_WEIGHTEDPUSH']._serialized_start=2132
+  _globals['_WEIGHTEDPUSH']._serialized_end=2198
+  _globals['_ANSWERENTRY']._serialized_start=2200
+  _globals['_ANSWERENTRY']._serialized_end=2265
+  _globals['_PIN']._serialized_start=2267
+  _globals['_PIN']._serialized_end=2328
+  _globals['_STOP']._serialized_start=2330
+  _globals['_STOP']._serialized_end=2392
+  _globals['_COORDINATION']._serialized_start=2394
+  _globals['_COORDINATION']._serialized_end=2477
 # @@protoc_insertion_point(module_scope)

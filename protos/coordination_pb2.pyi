@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned", "saved", "leaving")
+    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned", "saved", "leaving", "times")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class FollowRequest(_message.Message):
     UNPINNED_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     whole: Whole
     acknowledged: int
@@ -26,7 +27,24 @@ class FollowRequest(_message.Message):
     unpinned: int
     saved: Saved
     leaving: bool
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., leaving: bool = ...) -> None: ...
+    times: ShardTimes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., leaving: bool = ..., times: _Optional[_Union[ShardTimes, _Mapping]] = ...) -> None: ...
+
+class ShardTimes(_message.Message):
+    __slots__ = ("pushes", "stage", "updates", "apply", "releases", "encode")
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    APPLY_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_FIELD_NUMBER: _ClassVar[int]
+    pushes: int
+    stage: float
+    updates: int
+    apply: float
+    releases: int
+    encode: float
+    def __init__(self, pushes: _Optional[int] = ..., stage: _Optional[float] = ..., updates: _Optional[int] = ..., apply: _Optional[float] = ..., releases: _Optional[int] = ..., encode: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "shard", "shard_count", "boot", "address", "position", "chunk_bytes", "generation", "checkpoint_mark")

@@ -83,14 +83,32 @@ class JoinResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[JoinResponse.State, str]] = ..., id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., waiting_for: _Optional[str] = ..., global_step: _Optional[int] = ..., lease_ms: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., recovery_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("id", "local_step", "loss")
+    __slots__ = ("id", "local_step", "loss", "times")
     ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STEP_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     id: _job_pb2.Identity
     local_step: int
     loss: float
-    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., local_step: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
+    times: WorkerTimes
+    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., local_step: _Optional[int] = ..., loss: _Optional[float] = ..., times: _Optional[_Union[WorkerTimes, _Mapping]] = ...) -> None: ...
+
+class WorkerTimes(_message.Message):
+    __slots__ = ("steps", "input", "compute", "encode", "answer", "receive")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    input: float
+    compute: float
+    encode: float
+    answer: float
+    receive: float
+    def __init__(self, steps: _Optional[int] = ..., input: _Optional[float] = ..., compute: _Optional[float] = ..., encode: _Optional[float] = ..., answer: _Optional[float] = ..., receive: _Optional[float] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("global_step", "done", "exit_code", "reason", "evaluator")

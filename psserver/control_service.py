@@ -7,12 +7,14 @@ from typing import Any
 
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.protos import control_pb2 as wire
+from grpc_ps.protos import parameter_server_pb2 as worker_wire
 from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
+from grpc_ps.psserver.messages import times_message
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.worker_service import lead_of
 
@@ -72,6 +74,10 @@ class ControlService:
             wire.ShardStatus(shard=it.shard, address=it.address, connected=it.lost_at is None, position=it.position)
             for it in job.shards
         ]
+        for status in shards:
+            told = lead.following.times(status.shard) if status.shard else times_message(self._replay.times)
+            if told is not None and told.ByteSize():
+                status.times.CopyFrom(told)
         if job.opened and self._replay.plan is not None:
             for status in shards:
                 blocks = self._replay.plan.placement.shards[status.shard]
@@ -138,4 +144,6 @@ def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
         mean_staleness=member.total_staleness / max(1, outcomes["APPLIED"]),
         max_staleness=member.max_staleness,
         activity=activity(member, job.training),
+        times=worker_wire.WorkerTimes(**member.times) if member.times else None,  # type: ignore[arg-type]
+        held_seconds=member.held_seconds,
     )

@@ -103,6 +103,8 @@ class CoordinationService:
                 lead.leaving(hello.shard)
             if request.unpinned:
                 lead.unpin(hello.shard, request.unpinned)
+            if request.HasField("times"):
+                link.times = request.times
             if request.acknowledged:
                 lead.following.acknowledge(hello.shard, request.acknowledged)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
+from grpc_ps.protos.coordination_pb2 import ShardTimes
+
 
 class FollowerLink:
     """One link of a shard, within one generation.
@@ -13,12 +15,14 @@ class FollowerLink:
         news: set when there are new entries, or the link is cut.
         cut: the generation is over: nothing that comes over this link counts any more.
         position: of the last entry that the shard had when the link was made.
+        times: where the shard's time went, as it told last.
     """
 
     def __init__(self, position: int) -> None:
         self.news = asyncio.Event()
         self.cut = False
         self.position = position
+        self.times = ShardTimes()
 
 
 class FollowerLinks:
@@ -43,6 +47,11 @@ class FollowerLinks:
             return False
         links.remove(link)
         return not links
+
+    def times(self, shard: int) -> ShardTimes | None:
+        """What the shard told over its newest link; None without one."""
+        links = self._links.get(shard)
+        return links[-1].times if links else None
 
     def wake(self) -> None:
         """Tells every link that there is news."""

@@ -29,12 +29,14 @@ from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
 from grpc_ps.psserver.aio import EOF
-from grpc_ps.psserver.messages import entry_of
+from grpc_ps.psserver.messages import entry_of, times_message
 from grpc_ps.psserver.replay import Replay
 
 RETRY = 0.2
 SAY_EVERY = 5.0
 ACKNOWLEDGE_EVERY = 64
+TELL_TIMES_EVERY = 0.5
+"""Seconds, as long as entries come."""
 
 Call: TypeAlias = grpc.aio.StreamStreamCall[wire.FollowRequest, wire.FollowResponse]
 
@@ -80,6 +82,7 @@ class Link:
         self._lead_boot = 0
         self._acknowledged = 0
         self._last_up = 0.0
+        self._telling = False
 
     def whole(self, report: wire.Whole) -> None:
         """Tells the lead that a part is whole; after a broken link `hello` tells it again."""
@@ -192,6 +195,7 @@ class Link:
     def _report_anew(self) -> None:
         """Reports what the lead may have missed, each thing in a message of its own."""
         self._reports = asyncio.Queue()
+        self._tell_times()
         for whole in self._replay.staging.all_whole():
             self.whole(whole)
         if self._replay.reduced is not None:
@@ -260,3 +264,10 @@ class Link:
         if position - self._acknowledged >= ACKNOWLEDGE_EVERY:
             self._acknowledged = position
             self._reports.put_nowait(wire.FollowRequest(acknowledged=position))
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_later(TELL_TIMES_EVERY, self._tell_times)
+
+    def _tell_times(self) -> None:
+        self._telling = False
+        self._reports.put_nowait(wire.FollowRequest(times=times_message(self._replay.times)))

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import from_proto
 from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.stopwatch import Stopwatch
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
@@ -209,6 +210,16 @@ def _check_texts(message: worker_wire.JoinRequest) -> None:
     for name, text in texts.items():
         if len(text) > MAX_TEXT:
             raise UsageError(f"{name}: a text has at most {MAX_TEXT} characters, not {len(text)}")
+
+
+def shard_times() -> Stopwatch:
+    """What a shard counts and times: the fields of `ShardTimes`."""
+    return Stopwatch(("pushes", "updates", "releases"), ("stage", "apply", "encode"))
+
+
+def times_message(times: Stopwatch) -> wire.ShardTimes:
+    """Where a shard's time went."""
+    return wire.ShardTimes(**times.totals)
 
 
 def join_request(message: worker_wire.JoinRequest) -> JoinRequest:

@@ -30,7 +30,7 @@ from grpc_ps.psserver.lead.log import (
     Stop,
     Weighted,
 )
-from grpc_ps.psserver.messages import answer_message
+from grpc_ps.psserver.messages import answer_message, shard_times
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.reader_pins import ReaderPins
@@ -61,6 +61,7 @@ class Replay:
         saved: the newest part of a checkpoint, or why it could not be written.
         admission: the lives of workers that are welcome.
         pins: the snapshots that readers may have.
+        times: where this shard's time went.
 
     Args:
         shard, shard_count: which shard this is.
@@ -104,6 +105,7 @@ class Replay:
         self.sessions = Sessions()
         self.patience = patience
         self.at = at
+        self.times = shard_times()
         self._chunk_bytes = chunk_bytes
         self._store_class = store_class
         self._savers = savers
@@ -182,11 +184,8 @@ class Replay:
             return
         if self._files is None:
             raise CheckpointError("the job goes on from a checkpoint, and this shard has no --checkpoint-dir")
-        files = self._files
-        self._backlog.in_kernels(
-            lambda: self._updates.restore(plan, files, entry.checkpoint, entry.step),
-            lambda first: self._opened(entry, first),
-        )
+        files, opened = self._files, partial(self._opened, entry)
+        self._backlog.in_kernels(lambda: self._updates.restore(plan, files, entry.checkpoint, entry.step), opened)
 
     def _opened(self, entry: Open, snapshot: Snapshot) -> None:
         if entry.push is not None:
@@ -242,6 +241,7 @@ class Replay:
 
     def _applied(self, entry: Apply, snapshot: Snapshot, non_finite: str) -> None:
         self.at("applied")
+        self.times.count("updates")
         for push, _ in entry.pushes:
             self.staging.forget(_key(push))
         self._non_finite = non_finite
@@ -252,10 +252,11 @@ class Replay:
 
     def _update(self, images: int, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Runs work on that many images, here or in the thread."""
+        timed = partial(self.times.timed, "apply", work)
         if self._opened_plan.gradients.total_bytes * images <= INLINE_BYTES:
-            then(work())
+            then(timed())
         else:
-            self._backlog.in_kernels(work, then)
+            self._backlog.in_kernels(timed, then)
 
     def _answer(self, entry: Answer) -> None:
         if entry.result is not None:

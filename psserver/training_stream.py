@@ -150,7 +150,8 @@ class TrainingStream:
             # Decided before all of it was here: the rest is of no interest.
             self._part, self._skipping = None, True
         if chunk is not None and not self._skipping:
-            self._unfinished().write(chunk)
+            with self._replay.times.during("stage"):
+                self._unfinished().write(chunk)
         if request.end:
             self._end()
 
@@ -198,15 +199,20 @@ class TrainingStream:
             return
         part = self._unfinished()
         self._part = None
-        report = part.finish()
+        with self._replay.times.during("stage"):
+            report = part.finish()
+        self._replay.times.count("pushes")
         self._replay.at("pushed.whole")
         self._upstream.whole(report)
 
     async def _write(self) -> None:
-        session, write = self._session, self._context.write
+        session, write, times = self._session, self._context.write, self._replay.times
         while True:
-            for message in self._messages(await session.next()):
+            outgoing = await session.next()
+            for message in times.each("encode", self._messages(outgoing)):
                 await write(message)
+            if outgoing.snapshot is not None:
+                times.count("releases")
             self._replay.at("answered")
 
     def _messages(self, outgoing: Outgoing) -> Any:

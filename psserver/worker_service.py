@@ -76,7 +76,8 @@ class WorkerService:
         lead = lead_of(self._coordinator)
         self._replay.identity.check(request.id)
         loss = request.loss if request.HasField("loss") else None
-        member = lead.beat(request.id.worker, request.id.incarnation, request.local_step, loss)
+        times = {field.name: value for field, value in request.times.ListFields()}
+        member = lead.beat(request.id.worker, request.id.incarnation, request.local_step, loss, times)
         done = lead.job.done
         return wire.HeartbeatResponse(
             global_step=lead.job.step,

@@ -71,7 +71,9 @@ class FakeStream:
         step = self._ahead[0] if self._ahead else None
         return step[0] if isinstance(step, tuple) else None
 
-    def read_answer(self, layout: Layout, destinations: Sequence[Bytes]) -> wire.Answer:
+    def read_answer(
+        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+    ) -> wire.Answer:
         self._reading_ahead = False
         step = self._ahead.pop() if self._ahead else self._script.get()
         if step is None:
@@ -80,6 +82,7 @@ class FakeStream:
             self._end(step)
             raise step
         answer, fill = step
+        begins()
         for destination in destinations:
             destination.view(np.float32)[:] = fill
         return answer
@@ -134,11 +137,13 @@ class FakeLead:
     def __init__(self) -> None:
         self.response: wire.HeartbeatResponse | PsError = wire.HeartbeatResponse()
         self.reports: list[wire.ReportRequest] = []
+        self.requests: list[wire.HeartbeatRequest] = []
 
     def report(self, request: wire.ReportRequest) -> None:
         self.reports.append(request)
 
     def heartbeat(self, request: wire.HeartbeatRequest, timeout: float) -> wire.HeartbeatResponse:
+        self.requests.append(request)
         if isinstance(self.response, PsError):
             raise self.response
         return self.response

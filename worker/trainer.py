@@ -74,7 +74,9 @@ class Trainer:
 
     def _one_step(self, session: TrainingSession, feed: Feed, variables: Variables, reply: Reply) -> Reply:
         assert reply.batch is not None, "a release has parameters and a batch number together"
+        session.times.skip()
         batch = feed.take(reply.batch)
+        session.times.lap("input")
         if batch is None:
             event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
             return session.finish()

@@ -21,6 +21,11 @@ def status(ps: str | None, log_dir: Path | None, as_json: bool) -> None:
     The global step counts the updates of the model; a local step counts what one worker has computed. Staleness counts
     the updates, by all workers, between the parameters that a gradient was computed with and its own. It may be above
     --max-staleness, which bounds by how many applied pushes a worker is ahead of the slowest.
+
+    Times are means since the start, without each worker's first step; `psctl watch` shows the last ten seconds'.
+    Of a worker: input, compute and encode, its own work; shard, what the slowest shard does for its push; wait, for its
+    round or for slower workers; wire, the rest until the answer is there. Of a shard: stage, taking in a push; apply,
+    carrying out an update; encode, making an answer.
     """
     with connect(ps, log_dir) as client:
         now = client.status()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpc_ps.client.client import ClusterStatus, WorkerStatus
+from grpc_ps.client.time_shares import ShardShares, Shares, StepShares, shares
 
 # Columns where the output is no terminal: enough for every column on one line.
 WIDTH = 160
@@ -34,11 +36,12 @@ def make_table(title: str, *columns: str) -> Table:
     return table
 
 
-def picture(now: ClusterStatus, *, steps_per_second: float | None = None) -> Group:
-    """Returns all of a cluster's state: some lines and two tables."""
+def picture(now: ClusterStatus, *, steps_per_second: float | None = None, since: ClusterStatus | None = None) -> Group:
+    """Returns all of a cluster's state: some lines and tables. Times are those that came since an earlier reading."""
     rate = pace(steps_per_second)
     lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now), checkpoint(now)]
-    return Group(*(Text(line) for line in lines if line), shards_table(now), workers_table(now))
+    state = (shards_table(now), workers_table(now))
+    return Group(*(Text(line) for line in lines if line), *state, *times_tables(shares(now, since)))
 
 
 def headline(now: ClusterStatus) -> str:
@@ -171,6 +174,39 @@ def workers_table(now: ClusterStatus) -> Table:
         cells = (worker.worker, worker.name, _activity(worker), worker.local_step, batch, *outcomes, staleness, loss)
         table.add_row(*map(str, cells), f"{worker.silent_ms / 1000:.1f} s")
     return table
+
+
+def times_tables(found: Shares) -> list[Table]:
+    """Returns where the time goes, in milliseconds and parts of the whole; nothing where nobody has told yet."""
+    steps = _times_table("time of a step, ms", "worker", found.workers, StepShares)
+    updates = _times_table("time on a shard, ms", "shard", found.shards, ShardShares)
+    return [table for table in (steps, updates) if table.row_count]
+
+
+def _times_table(title: str, who: str, rows: Mapping[int, Any], kind: type[StepShares] | type[ShardShares]) -> Table:
+    table = make_table(title, who, "all", *(field.name for field in fields(kind)))
+    for number, row in sorted(rows.items()):
+        parts = asdict(row).values()
+        whole = sum(parts)
+        cells = (f"{_ms(part)} ({part / whole if whole else 0:.0%})" for part in parts)
+        table.add_row(str(number), _ms(whole), *cells)
+    return table
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.2f}" if milliseconds < 100 else f"{milliseconds:.0f}"
+
+
+def step_time(found: Shares) -> str:
+    """Returns the workers' mean step in one line, and what took the most of it; nothing where nobody has told yet."""
+    steps = [asdict(row) for row in found.workers.values()]
+    if not steps:
+        return ""
+    parts = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+    whole = sum(parts.values())
+    largest = sorted(parts, key=lambda name: -parts[name])[:2]
+    shown = ", ".join(f"{name} {parts[name] / whole if whole else 0:.0%}" for name in largest)
+    return f"step {_ms(whole)} ms ({shown})"
 
 
 def _activity(worker: WorkerStatus) -> str:

@@ -20,6 +20,7 @@ from grpc_ps.client.commands import tables
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
 from grpc_ps.client.shared.errors import JobFailed
 from grpc_ps.client.shared.flags import Command, Real
+from grpc_ps.client.time_shares import shares
 
 # Milliseconds over which the pace is taken: one reading alone says little of a job of few steps a second.
 _PACE_MS = 10_000
@@ -85,10 +86,15 @@ class _Interrupt:
 
 
 class Pace:
-    """How fast the global step rises, over the last ten seconds of readings by the lead's clock."""
+    """How fast the global step rises, over the last ten seconds of readings by the lead's clock.
+
+    Attributes:
+        since: the reading that these ten seconds begin with, None as long as there is only one.
+    """
 
     def __init__(self) -> None:
         self._readings: deque[ClusterStatus] = deque()
+        self.since: ClusterStatus | None = None
 
     def __call__(self, now: ClusterStatus) -> float | None:
         """Takes the next reading; returns steps per second, None where there is nothing to compare it with."""
@@ -98,6 +104,7 @@ class Pace:
         while len(self._readings) > 2 and now.uptime_ms - self._readings[0].uptime_ms > _PACE_MS:
             self._readings.popleft()
         first = self._readings[0]
+        self.since = first if len(self._readings) > 1 else None
         elapsed = now.uptime_ms - first.uptime_ms
         return (now.global_step - first.global_step) * 1000 / elapsed if elapsed > 0 else None
 
@@ -112,7 +119,8 @@ def _show_table(readings: Iterable[ClusterStatus]) -> ClusterStatus | None:
     # Its own thread would only repeat what has not changed.
     with Live(console=tables.console(), auto_refresh=False) as live:
         for now in readings:
-            live.update(tables.picture(now, steps_per_second=pace(now)), refresh=True)
+            rate = pace(now)
+            live.update(tables.picture(now, steps_per_second=rate, since=pace.since), refresh=True)
     return now
 
 
@@ -121,7 +129,7 @@ def _print_lines(readings: Iterable[ClusterStatus], *, as_json: bool) -> Cluster
     pace, now = Pace(), None
     for now in readings:
         rate = pace(now)
-        line = json.dumps({**now.to_dict(), "steps_per_second": rate}) if as_json else line_of(now, rate)
+        line = json.dumps({**now.to_dict(), "steps_per_second": rate}) if as_json else line_of(now, rate, pace.since)
         try:
             print(line, flush=True)
         except BrokenPipeError:
@@ -137,12 +145,13 @@ def _to_nowhere(descriptor: int) -> None:
     os.close(nowhere)
 
 
-def line_of(now: ClusterStatus, steps_per_second: float | None) -> str:
-    """Returns a reading in one line: the job, its pace, and the workers in short."""
+def line_of(now: ClusterStatus, steps_per_second: float | None, since: ClusterStatus | None = None) -> str:
+    """Returns a reading in one line: the job, its pace, and the workers in short, their times since that reading."""
     parts = [tables.headline(now), tables.pace(steps_per_second), tables.details(now), tables.evaluation(now)]
     losses = [worker.loss for worker in now.workers if worker.loss is not None]
     parts.append(f"workers {len(now.workers)}")
     parts += [f"loss {sum(losses) / len(losses):.4g}"] if losses else []
+    parts.append(tables.step_time(shares(now, since)))
     late = sum(worker.late for worker in now.workers)
     parts += [f"late {late}"] if late else []
     if now.checkpoint is not None and now.checkpoint.global_step is not None:

@@ -283,10 +283,12 @@ class Coordinator:
         stated = {name: value for name, value in asdict(change).items() if value is not None}
         event(logger, "changed", global_step=self.job.step, position=self.job.log.position, **stated)
 
-    def beat(self, worker: int, incarnation: int, local_step: int, loss: float | None) -> Member:
-        """A worker lives, and tells its own count of steps and its last loss."""
+    def beat(
+        self, worker: int, incarnation: int, local_step: int, loss: float | None, times: Mapping[str, float]
+    ) -> Member:
+        """A worker lives, and tells its own count of steps, its last loss, and where its time went."""
         member = self.act(lambda now: self.job.beat(worker, incarnation, now))
-        member.local_step, member.loss = local_step, loss
+        member.local_step, member.loss, member.times = local_step, loss, times
         return member
 
     def leave(self, worker: int, incarnation: int) -> None:

@@ -63,6 +63,7 @@ class Intake:
         elif job.training is None:
             raise Refusal("INVALID_PUSH", f"worker {member.worker} pushes gradients before the job is open")
         else:
+            member.whole_at = now
             job.training.decide(member, push, non_finite, squares)
 
     def _open(self, member: Member, push: Push, now: float) -> None:

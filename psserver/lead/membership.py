@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grpc_ps.psserver.lead.log import Result
@@ -28,6 +28,10 @@ class Member:
         sending: a push that has begun to arrive.
         progress: applied pushes, as the staleness bound counts them; None before it gets its first number.
         out_of_data: its own share of the data is used up.
+        times: where its time went, as it told: names and values of `WorkerTimes`. For people.
+        whole_at: when its push became whole everywhere, None once it was released to go on after it.
+        held_seconds: times between these two, added up from its second push on: the first may wait for workers that
+            still start. For people.
     """
 
     worker: int
@@ -51,6 +55,15 @@ class Member:
     max_staleness: int = 0
     total_staleness: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    times: Mapping[str, float] = field(default_factory=dict)
+    whole_at: float | None = None
+    held_seconds: float = 0.0
+
+    def let_go(self, now: float) -> None:
+        """Notes that it is released to go on."""
+        if self.whole_at is not None and self.outcomes.total() > 1:
+            self.held_seconds += now - self.whole_at
+        self.whole_at = None
 
     def decide(self, result: Result) -> None:
         """Records what became of its next push; the answer is owed, and then new parameters."""

@@ -182,7 +182,7 @@ class Training:
         members = list(self._members)
         with_data = [member for member in members if not member.out_of_data]
         for member in members:
-            self._serve(member, with_data)
+            self._serve(member, with_data, now)
         lacking = self.started and not self.paused and self.rounds.lacks(self._numbers, able, with_data)
         if not lacking:
             self._lacking_since = None
@@ -202,7 +202,7 @@ class Training:
             return Done(0, "all workers are out of data")
         return None
 
-    def _serve(self, member: Member, with_data: list[Member]) -> None:
+    def _serve(self, member: Member, with_data: list[Member], now: float) -> None:
         number = None
         idle = self.paused or self.held or self._reducing is not None
         if member.waiting and self.started and not idle:
@@ -210,6 +210,7 @@ class Training:
         if number is not None:
             self._numbers.lease(number, member.incarnation)
             self.release(member, number)
+            member.let_go(now)
         elif member.owed is not None:
             self._log.append(self.answer(member))
 

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,16 @@ def launched(tmp_path: Path) -> Iterator[Command]:
         for worker in (0, 1):
             command.until(rf"^\[worker {worker}\] .*local_step")
         yield command
+
+
+def timed_status(addresses: str) -> Any:
+    """The status once all workers and shards have told where their time goes."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        record = json.loads(run("psctl", "status", "--ps", addresses, "--json").stdout)
+        if all(each["times"] for each in (*record["workers"], *record["shards"])):
+            return record
+        assert time.monotonic() < deadline, record
 
 
 def assert_nothing_is_left(folder: Path) -> None:
@@ -50,8 +61,15 @@ def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
     assert [worker["worker"] for worker in record["workers"]] == [0, 1]
     addresses = ",".join(shard["address"] for shard in record["shards"])
     assert ClusterFile.read(tmp_path).addresses == tuple(addresses.split(","))
+    record = timed_status(addresses)
+    assert all(worker["times"]["compute"] > 0 for worker in record["workers"])
+    assert all(shard["times"]["apply"] > 0 for shard in record["shards"])
     table = run("psctl", "status", "--ps", addresses)
     assert re.match(r"running, linear, async, global step \d+ of 1000000000\n", table.stdout)
+    part = r"(?: +\d+(?:\.\d\d)? \(\d+%\))"
+    for number in (0, 1):
+        assert re.search(rf"^ +{number} +[\d.]+{part}{{6}} *$", table.stdout, re.MULTILINE), "a step of each worker"
+        assert re.search(rf"^ +{number} +[\d.]+{part}{{3}} *$", table.stdout, re.MULTILINE), "the work of each shard"
     refused = run("psctl", "evaluate", "--log-dir", tmp_path)
     assert refused.returncode == 2, "linear's data has no test set"
     assert refused.stderr.startswith("psctl: error: --model linear: ")

@@ -20,7 +20,10 @@ from grpc_ps.client.commands.group import run
 from grpc_ps.client.commands.watch import Pace, line_of
 from grpc_ps.client.shared.errors import JobFailed, PeerUnreachable
 from grpc_ps.client.status import cluster_status
+from grpc_ps.client.time_shares import shares
 from grpc_ps.protos import control_pb2 as wire
+from grpc_ps.protos.coordination_pb2 import ShardTimes
+from grpc_ps.protos.parameter_server_pb2 import WorkerTimes
 
 STOPPED = wire.StatusResponse.PHASE_STOPPED
 
@@ -44,6 +47,72 @@ def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureF
         "1 b:2 down 5 310,000 50 7",
         "1 host:17 computing, evaluates 15 44 12 2 1 4 (1.5, 7) 0.25 1.5 s",
     ]
+
+
+def timed(steps: int = 0, seconds: float = 0.0) -> dict[str, Any]:
+    """Shards and workers that have told their times; `seconds` more of computing in so many more steps."""
+    ours = WorkerTimes(steps=100 + steps, input=0.1, compute=1 + seconds, encode=0.2, answer=1.5, receive=0.5)
+    told = ShardTimes(pushes=200, stage=0.2, updates=100, apply=0.3, releases=50, encode=0.1)
+    worker = {"held_seconds": 0.5, "applied": 101}
+    workers = [
+        wire.WorkerStatus(worker=0, incarnation=4, times=ours, **worker),
+        wire.WorkerStatus(worker=1, incarnation=5),
+        wire.WorkerStatus(worker=12, incarnation=6, times=WorkerTimes(steps=1, compute=123.456, answer=6.5)),
+    ]
+    shards = [wire.ShardStatus(shard=0, times=told), wire.ShardStatus(shard=1)]
+    return {"workers": workers, "shards": shards}
+
+
+TIMES = [
+    "0 33.00 1.00 (3%) 10.00 (30%) 2.00 (6%) 9.00 (27%) 6.00 (18%) 5.00 (15%)",
+    "12 129956 0.00 (0%) 123456 (95%) 0.00 (0%) 6494 (5%) 6.00 (0%) 0.00 (0%)",
+    "0 6.00 1.00 (17%) 3.00 (50%) 2.00 (33%)",
+]
+
+
+def test_status_shows_where_the_time_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(**timed())) as lead:
+        assert run(["status", "--ps", lead.address]) == 0
+    output = capsys.readouterr().out
+    heads = [line.split() for line in output.splitlines() if " all" in line]
+    assert heads == [
+        ["worker", "all", "input", "compute", "encode", "wire", "shard", "wait"],
+        ["shard", "all", "stage", "apply", "encode"],
+    ]
+    titles = ("workers", "time of a step, ms", "time on a shard, ms")
+    assert table_rows(output, *titles)[-3:] == TIMES
+    lines = [line.rstrip() for line in output.splitlines()]
+    assert max(map(len, lines[lines.index(titles[1]) :])) <= 100
+
+
+def test_before_anybody_has_told_its_times_there_is_no_table_of_them() -> None:
+    assert tables.times_tables(shares(reading(30, 5000))) == []
+    assert tables.step_time(shares(reading(30, 5000))) == ""
+
+
+def test_status_as_json_has_the_times_as_they_were_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl(status(**timed())) as lead:
+        assert run(["status", "--ps", lead.address, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    told = {"pushes": 200, "stage": 0.2, "updates": 100, "apply": 0.3, "releases": 50, "encode": 0.1}
+    assert [shard["times"] for shard in record["shards"]] == [told, None]
+    ours = {"steps": 100, "input": 0.1, "compute": 1.0, "encode": 0.2, "answer": 1.5, "receive": 0.5}
+    assert [worker["times"] for worker in record["workers"]][:2] == [ours, None]
+    assert [worker["held_seconds"] for worker in record["workers"]] == [0.5, 0.0, 0.0]
+
+
+def test_watch_shows_the_times_of_the_last_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    worker = {"workers": timed()["workers"][:1]}
+    later = {"workers": timed(10, 0.02)["workers"][:1], "shards": timed()["shards"]}
+    readings = [
+        status(30, uptime_ms=5000, **{**timed(), **worker}),
+        status(40, uptime_ms=6000, phase=STOPPED, **later),
+    ]
+    with FakeControl(*readings) as lead:
+        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert ", workers 1, step 33.00 ms (compute 30%, wire 27%)" in first
+    assert ", workers 1, step 2.00 ms (compute 100%, input 0%)" in second
 
 
 def test_status_of_a_synchronous_job_that_ends_by_a_metric() -> None:

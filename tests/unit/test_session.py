@@ -11,6 +11,7 @@ from grpc_ps.client.membership import Membership
 from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.session import Reply, TrainingSession
 from grpc_ps.client.shared.errors import Ending, Fenced, InvalidPush
+from grpc_ps.client.step_times import StepTimes
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 
@@ -40,6 +41,49 @@ def test_opener_sends_values_and_waits_for_their_answer() -> None:
     one.open(GRADIENTS)
     assert one.begin() == Reply(outcome="APPLIED", global_step=3, batch=0)
     assert [shard.sent() for shard in shards] == [["attach job", "values 1"]] * 2
+
+
+class Ticks:
+    """A clock that is a second later each time somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_each_step_but_the_first_is_divided_into_phases_without_gaps() -> None:
+    script = [answer(1, batch=0), answer(2, 1, 1), answer(3, 2, 2), answer(4, 3, 3), done(5, 4)]
+    lead = FakeLead()
+    one = session(FakeShard("a:1", (7, 0, script)), FakeShard("b:1", (8, 0, script)), lead=lead)
+    one.times = StepTimes(Ticks())
+    one.begin()
+    told = []
+    for _ in range(4):
+        one.send(GRADIENTS, 5)
+        one.wait()
+        told.append(one._heartbeat.times)
+    # One look a phase, and one more for the answer of the second shard; the last answer ends the job by itself.
+    each = {"input": 1.0, "compute": 1.0, "encode": 1.0, "answer": 2.0, "receive": 2.0}
+    assert told[:3] == [
+        None,
+        wire.WorkerTimes(steps=1, **each),
+        wire.WorkerTimes(steps=2, **{name: 2 * seconds for name, seconds in each.items()}),
+    ]
+    assert (told[3].steps, told[3].compute, told[3].answer) == (3, 3.0, 5.0)
+    one._lead_says_done()
+    assert lead.requests[-1].times == told[3]
+
+
+def test_the_opener_tells_no_step_for_its_values() -> None:
+    one = session(FakeShard("a:1", (7, 0, [answer(3, 1, 0), answer(4, 2, 1)])), opener=True)
+    one.open(GRADIENTS)
+    one.begin()
+    one.send(GRADIENTS, 5)
+    one.wait()
+    assert one._heartbeat.times is None
 
 
 def test_answer_of_a_lower_position_is_never_mixed_with_a_higher_one() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from grpc_ps.client.shared.errors import JobFailed, NonFinite
+from grpc_ps.client.step_times import StepTimes
 from grpc_ps.models.datasets.line import Line
 from grpc_ps.models.linear import Linear
 from grpc_ps.models.mnist import Mnist
@@ -38,6 +39,7 @@ class FakeSession:
     evaluator = False
 
     def __init__(self, steps: int, outcomes: tuple[str, ...] = (), last: Mapping[str, Any] | None = None) -> None:
+        self.times = StepTimes()
         self.parameters = {name: aligned_array((1,), np.dtype(np.float32)) for name in ("w", "b")}
         self.sent: list[tuple[dict[str, float], int]] = []
         self.notes: list[tuple[int, float | None]] = []
