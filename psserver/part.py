@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grpc_ps.client.shared.codec import ChunkView
 from grpc_ps.client.shared.errors import Corrupt, InvalidPush
-from grpc_ps.client.shared.image import ALIGNMENT, Bytes, Layout, block_views
+from grpc_ps.client.shared.image import ALIGNMENT, Bytes, Layout, block_views, gaps, region_views
 from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.finite import first_non_finite, probably_finite
@@ -23,7 +23,7 @@ class Image:
     """A push's image in memory, made once a place and filled anew by each push.
 
     Attributes:
-        blocks: one typed, flat view per block.
+        blocks, regions: one typed, flat view per block, and per region.
         operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
         squares: the sums of what is there of the push that fills it, where the job clips by a norm.
     """
@@ -32,10 +32,16 @@ class Image:
         self.layout = layout
         self.buffer = buffer
         self.blocks: Sequence[Array] = block_views(layout, buffer)
+        self.regions: Sequence[Array] = region_views(layout, buffer)
         self.operands: Any = None
         self.squares = Squares(squared, buffer) if squared else None
+        self._gaps = gaps(layout)
         uniform = all(block.dtype == "float32" for block in layout.blocks)
         self._numbers: Array | None = buffer.view(np.float32) if uniform else None
+
+    def gaps_are_zero(self) -> bool:
+        """Whether nothing stands between the blocks: updates take regions as they are."""
+        return not self.buffer[self._gaps].any()
 
     def looks_finite(self, start: int, stop: int) -> bool:
         """Whether bytes `start` to `stop` are surely finite; False asks for a closer look."""
@@ -95,11 +101,13 @@ class Part:
         """Declares the part whole.
 
         Raises:
-            InvalidPush: if bytes are missing.
+            InvalidPush: if bytes are missing, or there are some between blocks.
         """
         image = self.image
         if self._received != image.layout.total_bytes:
             raise InvalidPush(f"{self}: ended after {self._received} of {image.layout.total_bytes} bytes")
+        if not image.gaps_are_zero():
+            raise InvalidPush(f"{self}: the bytes between two blocks must be zero")
         non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""
         self.whole = Whole(header=self.header, non_finite=non_finite)
         if image.squares is not None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from google.protobuf.message import Message
 
-from grpc_ps.client.shared.blocks import Block
 from grpc_ps.client.shared.codec import attach_chunk, encode_chunk, encode_message
-from grpc_ps.client.shared.image import Layout, chunk_spans, gather, numpy_dtype
-from grpc_ps.psserver.finite import first_non_finite
+from grpc_ps.client.shared.image import Layout, chunk_spans, numpy_dtype
+from grpc_ps.psserver.finite import all_finite
 
 
 class Snapshot:
@@ -22,7 +21,8 @@ class Snapshot:
         step: the global step of these values.
     """
 
-    def __init__(self, layout: Layout, buffers: list[memoryview], chunk_bytes: int, step: int) -> None:
+    def __init__(self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int) -> None:
+        """Takes one buffer of bytes for each region of the layout."""
         self.step = step
         self._layout = layout
         self._buffers = buffers
@@ -56,16 +56,25 @@ class Snapshot:
     def _message(self, message: Message, index: int) -> bytes:
         offset, nbytes = self._spans[index]
         if self._users < 2:
-            return encode_message(message, offset, gather(self._layout, offset, nbytes, self._buffers))
+            return encode_message(message, offset, self._pieces(offset, nbytes))
         if index not in self._encoded:
-            self._encoded[index] = encode_chunk(offset, gather(self._layout, offset, nbytes, self._buffers))
+            self._encoded[index] = encode_chunk(offset, self._pieces(offset, nbytes))
         return attach_chunk(message, self._encoded[index])
+
+    def _pieces(self, offset: int, nbytes: int) -> list[memoryview]:
+        """A range of the image, in pieces. Nothing is copied."""
+        end = offset + nbytes
+        return [
+            buffer[max(offset - region.offset, 0) : end - region.offset]
+            for region, buffer in zip(self._layout.regions, self._buffers, strict=True)
+            if region.offset < end and offset < region.offset + region.nbytes
+        ]
 
     def non_finite(self) -> str:
         """Returns the name of a parameter with a NaN or an infinity, or nothing."""
-        values = (np.frombuffer(buffer, numpy_dtype(block.dtype)) for block, buffer in self._floating())
-        return first_non_finite(self._layout, values)
-
-    def _floating(self) -> Iterator[tuple[Block, memoryview]]:
-        pairs = zip(self._layout.blocks, self._buffers, strict=True)
-        return ((block, buffer) for block, buffer in pairs if block.floating)
+        for region, buffer in zip(self._layout.regions, self._buffers, strict=True):
+            if region.floating:
+                values = np.frombuffer(buffer, numpy_dtype(region.dtype))
+                if not all_finite(values):
+                    return next((block.parameter for block, at in region.spans() if not all_finite(values[at])), "")
+        return ""

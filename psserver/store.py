@@ -1,8 +1,8 @@
-"""The blocks of a shard with their slots, as TensorFlow variables."""
+"""The values of a shard with their slots, as TensorFlow variables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from grpc_ps.client.shared.blocks import Block
-from grpc_ps.client.shared.image import ALIGNMENT
+from grpc_ps.client.shared.image import ALIGNMENT, Layout, Region, numpy_dtype
 from grpc_ps.protos import job_pb2
-from grpc_ps.psserver.checkpoint import BlockState, BlockValues
+from grpc_ps.psserver.checkpoint import BlockState
 from grpc_ps.psserver.optimizers import Rule, rule_for
+from grpc_ps.psserver.regions import RegionValues, assembled, gap_of
 
 Array = npt.NDArray[Any]
 
@@ -50,32 +50,33 @@ def tensor_of(array: Array) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A block with its variable and slots."""
+    """A region with its variable and slots."""
 
-    block: Block
+    region: Region
     variable: Any
-    slots: dict[str, Any]
+    slots: Mapping[str, Any]
 
 
 class Store:
-    """The values and optimizer state of one shard.
+    """The values and optimizer state of one shard: a variable and its slots for each region of the image of values.
 
     Not guarded: the replay alone calls it, one call at a time. `read` is cheap and gives a consistent snapshot: the
     kernels copy a variable's buffer before they write to it while somebody else holds it.
 
     Args:
-        blocks: the shard's blocks, in order of the image of values.
-        values: their first values, and slots where there are any; copied. Other slots begin as the optimizer says.
+        layout: the image of values.
+        first: for each region its first values, and slots where there are any; copied. Other slots begin as the
+            optimizer says.
         settings: the job's; they name the optimizer.
         updates: how many there have been.
     """
 
     def __init__(
-        self, blocks: Sequence[Block], values: Sequence[BlockValues], settings: job_pb2.Settings, updates: int = 0
+        self, layout: Layout, first: Sequence[RegionValues], settings: job_pb2.Settings, updates: int = 0
     ) -> None:
         self._rule: Rule = rule_for(settings)
-        self._held = [_hold(block, first, self._rule) for block, first in zip(blocks, values, strict=True)]
-        self._updated = [held for held in self._held if held.block.floating]
+        self._held = [_hold(region, values, self._rule) for region, values in zip(layout.regions, first, strict=True)]
+        self._updated = [held for held in self._held if held.region.floating]
         self.updates = updates
 
     @staticmethod
@@ -94,28 +95,29 @@ class Store:
         return [tensor_of(gradient) for gradient in gradients]
 
     def apply(self, operands: Sequence[Any], learning_rate: float) -> None:
-        """Updates every floating block once with its gradient (its delta, if it is not trainable)."""
+        """Updates every floating region once with its gradient (its delta, if it is not trainable)."""
         for held, gradient in zip(self._updated, operands, strict=True):
-            if held.block.trainable:
+            if held.region.trainable:
                 self._rule.update(held.variable, held.slots, gradient, learning_rate, self.updates)
             else:
                 held.variable.assign_add(gradient)
         self.updates += 1
 
     def read(self) -> list[memoryview]:
-        """Returns every block's bytes as they are now; later updates do not change them. Nothing is copied."""
+        """Returns every region's bytes as they are now; later updates do not change them. Nothing is copied."""
         return [_bytes_of(held.variable) for held in self._held]
 
     def state(self) -> list[BlockState]:
         """Returns every block's bytes and those of its slots, as `read` does."""
-        return [
-            BlockState(
-                held.block,
-                _bytes_of(held.variable),
-                {name: _bytes_of(slot) for name, slot in held.slots.items()},
-            )
-            for held in self._held
-        ]
+        return [state for held in self._held for state in _states(held)]
+
+
+def _states(held: _Held) -> Iterator[BlockState]:
+    value = _bytes_of(held.variable)
+    slots = {name: _bytes_of(slot) for name, slot in held.slots.items()}
+    for block, start in zip(held.region.blocks, held.region.starts, strict=True):
+        span = slice(start, start + block.nbytes)
+        yield BlockState(block, value[span], {name: data[span] for name, data in slots.items()})
 
 
 def _bytes_of(variable: Any) -> memoryview:
@@ -126,20 +128,24 @@ def _bytes_of(variable: Any) -> memoryview:
     return memoryview(tensor).cast("B")
 
 
-def _hold(block: Block, first: BlockValues, rule: Rule) -> _Held:
-    variable = _variable(first.value)
-    slots = {}
-    if block.trainable and block.floating:
-        slots = {
-            name: _variable(first.slots[name]) if name in first.slots else _slot(block, fill, variable.dtype)
-            for name, fill in rule.slots.items()
-        }
-    return _Held(block, variable, slots)
+def _hold(region: Region, first: RegionValues, rule: Rule) -> _Held:
+    slots = rule.slots if region.trainable and region.floating else {}
+    return _Held(
+        region,
+        _variable(first.value),
+        {
+            name: _variable(first.slots[name]) if name in first.slots else _slot(region, name, fill)
+            for name, fill in slots.items()
+        },
+    )
 
 
 def _variable(value: Array) -> Any:
     return tf.Variable(tf.convert_to_tensor(value), trainable=False)
 
 
-def _slot(block: Block, first: float, dtype: Any) -> Any:
-    return tf.Variable(tf.fill([block.size], tf.constant(first, dtype)), trainable=False)
+def _slot(region: Region, name: str, first: float) -> Any:
+    if gap_of(name, first) != first:
+        blocks = [np.full(block.size, first, numpy_dtype(block.dtype)) for block in region.blocks]
+        return _variable(assembled(region, blocks, gap_of(name, first)))
+    return tf.Variable(tf.fill([region.size], tf.constant(first, region.dtype)), trainable=False)

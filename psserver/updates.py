@@ -6,15 +6,17 @@ import gc
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.process import quiet_stderr
-from grpc_ps.psserver.checkpoint import BlockState, BlockValues, CheckpointFiles
+from grpc_ps.psserver.checkpoint import BlockState, CheckpointFiles
 from grpc_ps.psserver.clipping import clip_by_value, scale
 from grpc_ps.psserver.lead.log import Apply, Weighted
 from grpc_ps.psserver.mean import average
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.regions import RegionValues, region_values
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.squares import squares
 
@@ -56,8 +58,8 @@ class Updates:
     def open(self, plan: Plan, values: Image) -> Snapshot:
         """Takes first values; waits for TensorFlow."""
         self._plan = plan
-        first = [BlockValues(value, {}) for value in values.blocks]
-        self._store = self._store_class.result()(plan.values.blocks, first, plan.job.settings)
+        first = [RegionValues(value, {}) for value in values.regions]
+        self._store = self._store_class.result()(plan.values, first, plan.job.settings)
         return self._read(0)
 
     def restore(self, plan: Plan, files: CheckpointFiles, name: str, step: int) -> Snapshot:
@@ -68,8 +70,9 @@ class Updates:
         """
         store_class = self._store_class.result()
         self._plan = plan
-        first = files.read(name, plan.values.blocks, store_class.slots_of(plan.job.settings))
-        self._store = store_class(plan.values.blocks, first, plan.job.settings, updates=step)
+        blocks = iter(files.read(name, plan.values.blocks, store_class.slots_of(plan.job.settings)))
+        first = [region_values(region, list(islice(blocks, len(region.blocks)))) for region in plan.values.regions]
+        self._store = store_class(plan.values, first, plan.job.settings, updates=step)
         return self._read(step)
 
     def state(self) -> list[BlockState]:
@@ -78,7 +81,7 @@ class Updates:
 
     def reduce(self, images: Sequence[Image], pushes: Weighted) -> list[float]:
         """Makes the weighted mean of a round, in the first image; returns the squares of its blocks."""
-        average([image.blocks for image in images], [weight for _, weight in pushes])
+        average([image.regions for image in images], [weight for _, weight in pushes])
         return squares(self._plan.squared, images[0].buffer)
 
     def apply(self, images: Sequence[Image], entry: Apply, averaged: bool) -> tuple[Snapshot, str]:
@@ -89,10 +92,10 @@ class Updates:
         """
         mean = images[0]
         if not averaged:
-            average([image.blocks for image in images], [weight for _, weight in entry.pushes])
+            average([image.regions for image in images], [weight for _, weight in entry.pushes])
         self._limit(mean, entry.scales)
         if mean.operands is None:
-            mean.operands = self._store.operands(mean.blocks)
+            mean.operands = self._store.operands(mean.regions)
         self._store.apply(mean.operands, entry.learning_rate)
         snapshot = self._read(entry.step)
         return snapshot, snapshot.non_finite()
@@ -101,8 +104,8 @@ class Updates:
         """Clips and scales the gradients of what is trainable; deltas of other state stay as they are."""
         limit = self._plan.clip_value
         if limit:
-            for block, array in zip(mean.layout.blocks, mean.blocks, strict=True):
-                if block.trainable:
+            for region, array in zip(mean.layout.regions, mean.regions, strict=True):
+                if region.trainable:
                     clip_by_value(array, limit)
         if scales:
             for factor, array in zip(self._plan.factors(scales), mean.blocks, strict=True):

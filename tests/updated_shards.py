@@ -94,6 +94,8 @@ class UpdatedShards:
         """What all shards hold, put together."""
         whole = {spec.name: np.zeros(spec.size, spec.dtype) for spec in self.specs}
         for plan, snapshot in zip(self.plans, self._snapshots, strict=True):
-            for block, buffer in zip(plan.values.blocks, snapshot._buffers, strict=True):
-                whole[block.parameter][block.start : block.stop] = np.frombuffer(buffer, block.dtype)
+            for region, buffer in zip(plan.values.regions, snapshot._buffers, strict=True):
+                elements = np.frombuffer(buffer, region.dtype)
+                for block, span in region.spans():
+                    whole[block.parameter][block.start : block.stop] = elements[span]
         return {spec.name: whole[spec.name].reshape(spec.shape) for spec in self.specs}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import groupby
 from typing import TypeAlias
 
 import ml_dtypes
@@ -26,6 +27,50 @@ _ZEROS = bytes(ALIGNMENT)
 
 
 @dataclass(frozen=True)
+class Region:
+    """A stretch of an image whose blocks, with their gaps, can be one tensor: one type, and trainable or not alike.
+
+    Every element of an update depends on that element alone, so one kernel does for all blocks of a region.
+
+    Attributes:
+        blocks: what it has, in order.
+        offset, nbytes: where it lies in the image, multiples of 64 bytes; the next region begins where it ends.
+        starts: where each block begins in the region, in bytes.
+    """
+
+    blocks: tuple[Block, ...]
+    offset: int
+    nbytes: int
+    starts: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        """Type of all its blocks."""
+        return self.blocks[0].dtype
+
+    @property
+    def trainable(self) -> bool:
+        """Whether gradients touch it."""
+        return self.blocks[0].trainable
+
+    @property
+    def floating(self) -> bool:
+        """Whether updates change it."""
+        return self.blocks[0].floating
+
+    @property
+    def size(self) -> int:
+        """Elements, gaps included."""
+        return self.nbytes // numpy_dtype(self.dtype).itemsize
+
+    def spans(self) -> Iterable[tuple[Block, slice]]:
+        """Each block with its place in the region, in elements."""
+        item = numpy_dtype(self.dtype).itemsize
+        for block, start in zip(self.blocks, self.starts, strict=True):
+            yield block, slice(start // item, start // item + block.size)
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where each block begins in an image, and the image's length, a multiple of 64 bytes.
 
@@ -37,6 +82,20 @@ class Layout:
     blocks: tuple[Block, ...]
     offsets: tuple[int, ...]
     total_bytes: int
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """The image in as few pieces as possible of one kind each."""
+        ends = [*self.offsets, self.total_bytes][1:]
+        placed = list(zip(self.blocks, self.offsets, ends, strict=True))
+        groups = [list(group) for _, group in groupby(placed, key=lambda it: (it[0].dtype, it[0].trainable))]
+        return tuple(_region(group) for group in groups)
+
+
+def _region(placed: Sequence[tuple[Block, int, int]]) -> Region:
+    offset, end = placed[0][1], placed[-1][2]
+    starts = tuple(start - offset for _, start, _ in placed)
+    return Region(tuple(block for block, _, _ in placed), offset, end - offset, starts)
 
 
 def values_layout(blocks: Iterable[Block]) -> Layout:
@@ -90,6 +149,22 @@ def block_views(layout: Layout, buffer: Bytes) -> list[npt.NDArray[np.generic]]:
         buffer[offset : offset + block.nbytes].view(numpy_dtype(block.dtype))
         for block, offset in zip(layout.blocks, layout.offsets, strict=True)
     ]
+
+
+def region_views(layout: Layout, buffer: Bytes) -> list[npt.NDArray[np.generic]]:
+    """Returns the same for each region, gaps included."""
+    return [
+        buffer[region.offset : region.offset + region.nbytes].view(numpy_dtype(region.dtype))
+        for region in layout.regions
+    ]
+
+
+def gaps(layout: Layout) -> npt.NDArray[np.intp]:
+    """Returns the places of all bytes of an image that belong to no block."""
+    ends = [*layout.offsets, layout.total_bytes][1:]
+    spans = zip(layout.blocks, layout.offsets, ends, strict=True)
+    found = [np.arange(start + block.nbytes, end) for block, start, end in spans]
+    return np.concatenate(found) if found else np.empty(0, np.intp)
 
 
 def chunk_spans(layout: Layout, chunk_bytes: int) -> tuple[tuple[int, int], ...]:

@@ -193,7 +193,7 @@ def test_b80_what_is_not_finite_is_never_committed(tmp_path: Path, shard: int, s
     def spoil() -> None:
         # Behind everybody's back, as a broken memory would.
         held = next(it for it in bed.servers[shard]._replay._updates._store._held)
-        spoiled.append(held.block.parameter)
+        spoiled.append(held.region.blocks[0].parameter)
         (next(iter(held.slots.values())) if slot else held.variable)[0].assign(np.inf if slot else np.nan)
 
     spoiled: list[str] = []

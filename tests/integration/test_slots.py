@@ -31,10 +31,9 @@ def state(cluster: LocalCluster) -> dict[tuple[str, int, str], bytes]:
     found = {}
     for server in cluster.servers:
         store: Any = server._replay._updates._store
-        for held in store._held:
-            tensors = {"": held.variable, **held.slots}
-            for name, tensor in tensors.items():
-                found[held.block.parameter, held.block.start, name] = tensor.numpy().tobytes()
+        for held in store.state():
+            for name, data in {"": held.value, **held.slots}.items():
+                found[held.block.parameter, held.block.start, name] = data.tobytes()
     return found
 
 

@@ -65,6 +65,15 @@ def test_a_chunk_whose_sum_is_wrong_is_refused() -> None:
         part.write(chunk(0, b"\1" * 64, total=5))
 
 
+def test_bytes_between_blocks_must_be_zero() -> None:
+    buffer = image()
+    buffer[192 + 3 * 8] = 1
+    part = begin(attached())
+    fill(part, buffer)
+    with pytest.raises(InvalidPush, match="between two blocks must be zero"):
+        part.finish()
+
+
 def test_a_push_that_ends_early_is_refused() -> None:
     part = begin(attached())
     part.write(chunk(0, b"\0" * 64))

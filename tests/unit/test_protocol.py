@@ -187,7 +187,7 @@ def test_the_bytes_of_the_worked_step() -> None:
     assert isinstance(entry, log.Answer)
     head = wire.PushPullResponse(answer=answer_message(entry, generation=1, position=position, total_bytes=64))
     w = 0.0 - 2 * 0.5 * 1.0
-    snapshot = Snapshot(values_layout(blocks), [memoryview(struct.pack("<f", w))], 1 << 20, entry.step)
+    snapshot = Snapshot(values_layout(blocks), [memoryview(struct.pack("<f60x", w))], 1 << 20, entry.step)
     (answer,) = snapshot.messages(head, wire.PushPullResponse)
     others = (
         wire.PushPullRequest(attach=wire.Attach(id=identity)),

@@ -90,7 +90,9 @@ class Bed:
     def values(self) -> list[float]:
         snapshot = self.replay._snapshot
         assert snapshot is not None
-        return np.unique(np.frombuffer(snapshot._buffers[0], np.float32)).tolist()  # type: ignore[no-any-return]
+        (region,) = snapshot._layout.regions
+        ((_, span),) = region.spans()
+        return np.unique(np.frombuffer(snapshot._buffers[0], np.float32)[span]).tolist()  # type: ignore[no-any-return]
 
 
 def run(size: int, test: Callable[[Bed], Awaitable[None]], fails: str = "") -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from grpc_ps.client.shared.blocks import Block, ParameterSpec, cut, place
-from grpc_ps.client.shared.image import aligned_buffer
+from grpc_ps.client.shared.image import Layout, aligned_buffer, values_layout
 from grpc_ps.client.shared.job_flags import OPTIMIZERS
 from grpc_ps.protos.job_pb2 import Settings
 from grpc_ps.psserver.checkpoint import BlockValues
 from grpc_ps.psserver.lead.settings import DEFAULTS
+from grpc_ps.psserver.regions import RegionValues, assembled, region_values
 from grpc_ps.psserver.store import Store, tensor_of
 
 
@@ -23,21 +25,29 @@ def settings(**changes: Any) -> Settings:
 def store_of(value: np.ndarray, trainable: bool = True, **changes: Any) -> Store:
     spec = ParameterSpec(name="w", shape=value.shape, dtype=value.dtype.name, trainable=trainable)
     (blocks,) = place([spec], 1).shards
-    return Store(blocks, [BlockValues(value[block.start : block.stop], {}) for block in blocks], settings(**changes))
+    layout = values_layout(blocks)
+    return Store(layout, first_values(layout, {"w": value}), settings(**changes))
+
+
+def first_values(layout: Layout, arrays: Mapping[str, np.ndarray]) -> list[RegionValues]:
+    def of(block: Block) -> BlockValues:
+        return BlockValues(arrays[block.parameter][block.start : block.stop], {})
+
+    return [region_values(region, [of(block) for block in region.blocks]) for region in layout.regions]
 
 
 def update(store: Store, gradients: list[np.ndarray], rate: float) -> None:
-    """Applies gradients from memory like that of a place."""
+    """Applies gradients from memory like that of a place: a multiple of 64 bytes each, the rest zero."""
     aligned = []
     for gradient in gradients:
-        memory = aligned_buffer(gradient.nbytes).view(gradient.dtype)
-        memory[...] = gradient
+        memory = aligned_buffer(-(-gradient.nbytes // 64) * 64).view(gradient.dtype)
+        memory[: len(gradient)] = gradient
         aligned.append(memory)
     store.apply(store.operands(aligned), rate)
 
 
 def values(store: Store, dtype: str = "float32") -> np.ndarray:
-    return np.concatenate([np.frombuffer(buffer, dtype) for buffer in store.read()])
+    return np.concatenate([np.frombuffer(held.value, dtype) for held in store.state()])
 
 
 def test_momentum_advances_once_a_round() -> None:
@@ -54,7 +64,7 @@ def test_what_was_read_does_not_change_with_later_updates() -> None:
         store = store_of(np.ones(size, np.float32), optimizer="sgd")
         before = store.read()
         update(store, [np.ones(size, np.float32)], 0.5)
-        assert set(np.frombuffer(before[0], np.float32)) == {1.0}
+        assert set(np.frombuffer(before[0], np.float32)[:size]) == {1.0}
         assert set(values(store)) == {0.5}
 
 
@@ -117,21 +127,15 @@ def test_cuts_change_no_bit(optimizer: str, weight_decay: float) -> None:
     size = 300_001
     first, gradient = rng.normal(size=(2, size)).astype(np.float32)
     pieces = [slice(block.start, block.stop) for block in cut(ParameterSpec(name="w", shape=(size,), dtype="float32"))]
-    whole = Store(
-        [Block("w", 0, size, "float32", True)],
-        [BlockValues(first, {})],
-        settings(optimizer=optimizer, weight_decay=weight_decay),
-    )
-    parts = Store(
-        [Block("w", it.start, it.stop, "float32", True) for it in pieces],
-        [BlockValues(first[it], {}) for it in pieces],
-        settings(optimizer=optimizer, weight_decay=weight_decay),
-    )
+    changes = {"optimizer": optimizer, "weight_decay": weight_decay}
+    whole = store_of(first, **changes)
+    parts = [store_of(first[it], **changes) for it in pieces]
     for _ in range(5):
         update(whole, [gradient], 0.1)
-        update(parts, [gradient[it] for it in pieces], 0.1)
+        for part, it in zip(parts, pieces, strict=True):
+            update(part, [gradient[it]], 0.1)
     assert len(pieces) > 10
-    assert values(whole).tobytes() == values(parts).tobytes()
+    assert values(whole).tobytes() == b"".join(values(part).tobytes() for part in parts)
 
 
 def test_decay_leaves_what_was_read_and_what_is_not_trainable() -> None:
@@ -141,3 +145,27 @@ def test_decay_leaves_what_was_read_and_what_is_not_trainable() -> None:
         update(store, [np.zeros(10_000, np.float32)], 0.5)
         assert set(np.frombuffer(before[0], np.float32)) == {1.0}
         assert set(values(store)) == {expected}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_what_stands_between_blocks_changes_no_bit_and_stays_zero(optimizer: str) -> None:
+    """Blocks of one kind are one tensor; an accumulator that begins with 0 would make 0 / 0 of the gaps."""
+    rng = np.random.default_rng(3)
+    first = {name: rng.normal(size=size).astype(np.float32) for name, size in (("a", 5), ("b", 1), ("c", 100))}
+    gradients = {name: rng.normal(size=len(value)).astype(np.float32) for name, value in first.items()}
+    specs = [ParameterSpec(name=name, shape=value.shape, dtype="float32") for name, value in first.items()]
+    (blocks,) = place(specs, 1).shards
+    layout = values_layout(blocks)
+    (region,) = layout.regions
+    changes = {"optimizer": optimizer, "initial_accumulator": 0.0}
+    together = Store(layout, first_values(layout, first), settings(**changes))
+    alone = {name: store_of(value, **changes) for name, value in first.items()}
+    for _ in range(3):
+        update(together, [assembled(region, list(gradients.values()), 0.0)], 0.1)
+        for name, store in alone.items():
+            update(store, [gradients[name]], 0.1)
+    assert values(together).tobytes() == b"".join(values(store).tobytes() for store in alone.values())
+    (image,) = (np.frombuffer(buffer, np.float32).copy() for buffer in together.read())
+    for _, span in region.spans():
+        image[span] = 0
+    assert not image.any()
