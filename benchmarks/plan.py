@@ -40,7 +40,7 @@ class Run:
         return {key: [comparison] for key, comparison in zip(self.keys, comparisons, strict=True)}
 
 
-_SHORT = "--repeats 1 --warm-up 1 --seconds 3"
+_SHORT = "--repeats 1 --warm-up 1 --seconds 2"
 _SHORT_PEER = f"{_SHORT} --peer-steps 800"
 _FIVE = "--repeats 5"
 
@@ -57,10 +57,10 @@ RUNS = (
         peers=True,
     ),
     Run(keys=("bound",), script="bound.py", full=_FIVE, quick="--repeats 3 --steps 10"),
-    Run(keys=("sizes",), script="sizes.py", full=_FIVE, quick="--repeats 2 --sizes 1,4,64,256"),
-    Run(keys=("tensors",), script="tensors.py", full=_FIVE, quick="--repeats 3 --steps 5"),
+    Run(keys=("sizes",), script="sizes.py", full=_FIVE, quick="--repeats 2 --sizes 1,4,256"),
+    Run(keys=("tensors",), script="tensors.py", full=_FIVE, quick="--repeats 2 --steps 5"),
     Run(keys=("startup",), script="startup.py", full=_FIVE, quick="--repeats 1"),
-    Run(keys=("memory",), script="memory.py", full=_FIVE, quick="--repeats 1 --sizes 40"),
+    Run(keys=("memory",), script="memory.py", full=_FIVE, quick="--repeats 1 --sizes 40 --members 4"),
     Run(keys=("clients",), script="clients.py", full=_FIVE, quick="--repeats 1 --seconds 2"),
     Run(keys=("shards",), script="two_shards.py", full=_FIVE, quick=_SHORT),
     Run(keys=(PLOTTED,), script="model_sizes.py", full="--repeats 3", quick=None, peers=True),

@@ -22,14 +22,21 @@ STEPS: Mapping[int, tuple[int, int]] = MappingProxyType(
 )
 
 
-def compare(megabytes: int, repeats: int) -> Comparison:
-    size, beside = (Size(shapes=[(each << 18,)], steps=0) for each in (megabytes, BESIDE))
-    with push_pull(size, 1) as ours, push_pull(beside, 1) as other:
+def compare(megabytes: int, other: Side, repeats: int) -> Comparison:
+    """A shard of that size, in turn with the one of `BESIDE`."""
+    size = _size(megabytes)
+    begin = len(other.turns)
+    with push_pull(size, 1) as ours:
         for _ in range(repeats):
             ours.turn(*STEPS[megabytes])
             other.turn(*STEPS[BESIDE])
     name = f"{megabytes} MB" if megabytes < 1024 else f"{megabytes // 1024} GB"
-    return Comparison(name=name, unit="GB/s", ours=_rates(ours, size), other=_rates(other, beside))
+    beside = _rates(other, _size(BESIDE))[begin:]
+    return Comparison(name=name, unit="GB/s", ours=_rates(ours, size), other=beside)
+
+
+def _size(megabytes: int) -> Size:
+    return Size(shapes=[(megabytes << 18,)], steps=0)
 
 
 def _rates(side: Side, size: Size) -> list[float]:
@@ -46,7 +53,8 @@ def main() -> None:
     if unknown := [each for each in arguments.sizes.split(",") if each not in others.split(",")]:
         parser.error(f"--sizes: {unknown[0]} is none of {others}")
     sizes = [int(each) for each in arguments.sizes.split(",")]
-    report("sizes", (compare(each, arguments.repeats) for each in sizes), as_json=arguments.json)
+    with push_pull(_size(BESIDE), 1) as other:
+        report("sizes", (compare(each, other, arguments.repeats) for each in sizes), as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,17 @@ from push_pull import Size, push_pull
 
 from grpc_ps.client.shared.process import prepare_process
 
+WARM_UP = 2
+"""Steps of a turn that are not counted."""
+
 
 def measure(steps: int, repeats: int) -> Comparison:
     many = Size(shapes=list(resnet50.shapes()), steps=0)
     one = Size(shapes=[(many.nbytes // 4,)], steps=0)
     with push_pull(many, 1) as ours, push_pull(one, 1) as other:
         for _ in range(repeats):
-            ours.turn(steps)
-            other.turn(steps)
+            ours.turn(steps, WARM_UP)
+            other.turn(steps, WARM_UP)
     name = f"{len(many.shapes)} tensors instead of 1"
     return Comparison(name=name, unit="ms", ours=ours.medians, other=other.medians)
 

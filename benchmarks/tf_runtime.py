@@ -60,6 +60,13 @@ def train(session: Any, graph: tuple[Any, Any, Any, Any], data: tuple[Any, Any],
             due = time.monotonic() + 1.0
 
 
+def wait_for(file: Path) -> None:
+    """A worker that finds the model not initialized yet would look again only half a minute later."""
+    deadline = time.monotonic() + 240.0
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def run_worker(tf: Any, server: Any, cluster: Any, arguments: argparse.Namespace) -> None:
     tf1, task = tf.compat.v1, arguments.task
     data = load(arguments.data_dir, seed=task)
@@ -75,7 +82,10 @@ def run_worker(tf: Any, server: Any, cluster: Any, arguments: argparse.Namespace
     # Without the filter a worker waits for all the others before it begins.
     config = tf1.ConfigProto(device_filters=["/job:ps", device])
     chief = {"master": server.target, "is_chief": task == 0}
+    if arguments.go:
+        wait_for(arguments.go)
     with tf1.train.MonitoredTrainingSession(**chief, hooks=hooks, config=config) as session:
+        print(f"worker {task}: INITIALIZED", flush=True)
         train(session, graph, data, task, arguments.batch)
 
 
@@ -87,6 +97,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=100)
     parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--go", type=Path, help="a worker begins when there is such a file")
     parser.add_argument("--sync", action="store_true", help="rounds of all workers")
     parser.add_argument("--threads", type=int, default=0, help="0: TensorFlow's default, one a core")
     parser.add_argument("--data-dir", type=Path)

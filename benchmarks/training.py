@@ -94,14 +94,15 @@ def tensorflow(case: Case) -> float:
     flags = [*case.network(), f"--threads={case.threads}", *(["--sync"] if case.sync else [])]
     flags += [f"--data-dir={case.data_dir}"] if case.data_dir else []
     command = [*script("tf_runtime.py"), "--cluster", cluster, *flags]
-    with processes() as group:
+    with processes() as group, tempfile.TemporaryDirectory() as folder:
         for task in range(case.shards):
             group.start(f"ps {task}", [*command, "--job", "ps", "--task", str(task)])
         first = group.start("worker 0", [*command, "--job", "worker"])
-        if not case.sync:  # The others wait for half a minute if they come before the first has initialized the model.
-            await_line(group, first, PROGRESS, START)
+        go = Path(folder, "go")
         for task in range(1, case.workers):
-            group.start(f"worker {task}", [*command, "--job", "worker", "--task", str(task)])
+            group.start(f"worker {task}", [*command, "--job", "worker", "--task", str(task), "--go", str(go)])
+        await_line(group, first, "INITIALIZED", START)
+        go.touch()
         return observe(group, case.window())
 
 
