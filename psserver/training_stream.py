@@ -18,6 +18,7 @@ from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.sessions import Outgoing, Session
+from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -30,17 +31,25 @@ class TrainingStream:
 
     Args:
         boot: this shard process's life.
+        turns: shared by all streams.
         coordinator: on shard 0 the lead, elsewhere None.
     """
 
     def __init__(
-        self, context: Context, replay: Replay, upstream: Upstream, boot: int, coordinator: Coordinator | None
+        self,
+        context: Context,
+        replay: Replay,
+        upstream: Upstream,
+        boot: int,
+        coordinator: Coordinator | None,
+        turns: Turns,
     ) -> None:
         self._context = context
         self._replay = replay
         self._upstream = upstream
         self._boot = boot
         self._coordinator = coordinator
+        self._turns = turns
         self._session: Session
         self._part: Part | None = None
         self._skipping = False
@@ -132,6 +141,7 @@ class TrainingStream:
         read, closed = self._context.read, self._session.closed
         while True:
             data: Any = await read()
+            await self._turns.take()
             # A stream that another one has taken over has no say any more.
             if data is EOF or closed.done():
                 return

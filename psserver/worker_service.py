@@ -19,6 +19,7 @@ from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.training_stream import TrainingStream
+from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
 
 MAX_WAIT = 5.0
@@ -46,6 +47,7 @@ class WorkerService:
         self._boot = boot
         self._coordinator = coordinator
         self._unattached = Unattached()
+        self._turns = Turns()
 
     async def Join(self, request: wire.JoinRequest, context: Any) -> wire.JoinResponse:
         """See `parameter_server.proto`."""
@@ -103,7 +105,7 @@ class WorkerService:
 
     async def PushPull(self, requests: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """See `parameter_server.proto`."""
-        stream = TrainingStream(context, self._replay, self._upstream, self._boot, self._coordinator)
+        stream = TrainingStream(context, self._replay, self._upstream, self._boot, self._coordinator, self._turns)
         await stream.run(self._unattached)
 
     async def Pull(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
