@@ -77,10 +77,12 @@ class Following:
         """
         if not link.cut and position >= self._lead.job.log.position:
             link.news.clear()
+            # Cheaper than `wait_for`, which makes a task each time: once an update.
+            timer = asyncio.get_running_loop().call_later(seconds, link.news.set)
             try:
-                await asyncio.wait_for(link.news.wait(), seconds)
-            except asyncio.TimeoutError:
-                return []
+                await link.news.wait()
+            finally:
+                timer.cancel()
         if link.cut:
             raise RolledBack("the job goes back to a checkpoint: connect again")
         spec = self._lead.spec or job_pb2.JobSpec()

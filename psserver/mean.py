@@ -40,6 +40,12 @@ def _pieces(block: Array) -> list[Array]:
 def _average_piece(pieces: Sequence[Array], weights: Sequence[float]) -> None:
     target = pieces[0]
     wide = target.dtype if target.dtype.itemsize >= 4 else np.dtype(np.float32)
+    if wide == target.dtype:
+        np.multiply(target, wide.type(weights[0]), out=target)
+        for piece, weight in zip(pieces[1:], weights[1:], strict=True):
+            # The pushes are not used again, so nothing need be made for the products.
+            target += np.multiply(piece, wide.type(weight), out=piece)
+        return
     total = np.multiply(target, wide.type(weights[0]), dtype=wide)
     for piece, weight in zip(pieces[1:], weights[1:], strict=True):
         total += np.multiply(piece, wide.type(weight), dtype=wide)
