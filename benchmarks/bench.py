@@ -1,12 +1,14 @@
 """Are the targets met? Runs the scripts that answer them and makes one table, one file of JSON and one plot.
 
-The short form takes single pairs and few seconds: it shows what has broken, not what has become a little better.
+The short form takes single pairs and few seconds, and on a slow machine leaves out what there is no time for: it shows
+what has broken, not what has become a little better.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -26,10 +28,12 @@ from grpc_ps.client.processes import Exited, Line, ProcessGroup, last_lines
 Found = MutableMapping[str, list[Any]]
 """Comparisons by the key of their line."""
 
-# Seconds for one script.
+# Seconds for one script, and for all of the short form: what has not ended by then is not measured.
 _LONGEST = 3600.0
+_QUICK = 165.0
 # Seconds for a script to end what it has started, whose grace is shorter.
 _GRACE = 60.0
+_NO_TIME = "not measured: no time was left"
 
 
 def main() -> None:
@@ -71,12 +75,13 @@ def earlier(path: Path, begun: Mapping[str, Any]) -> dict[str, list[Any]]:
 def measure(arguments: argparse.Namespace, found: Found) -> dict[str, str]:
     """Adds comparisons by key; returns why there are none of the others. A script that fails does not keep the rest."""
     failed: dict[str, str] = {}
+    deadline = time.monotonic() + _QUICK if arguments.quick else math.inf
     for run in RUNS:
         keys = [key for key in run.keys if not arguments.only or key in arguments.only]
         if not keys or (arguments.quick and run.quick is None):
             continue
         more = _peer_flags(arguments) if run.peers else []
-        comparisons, why = call(run, [*run.arguments(quick=arguments.quick), *more])
+        comparisons, why = call(run, [*run.arguments(quick=arguments.quick), *more], deadline)
         failed |= dict.fromkeys(keys, why) if why else {}
         for key, some in run.split(comparisons).items() if comparisons else ():
             found[key] = list(some)
@@ -84,19 +89,24 @@ def measure(arguments: argparse.Namespace, found: Found) -> dict[str, str]:
     return failed
 
 
-def call(run: Run, flags: Sequence[str]) -> tuple[list[Any], str]:
+def call(run: Run, flags: Sequence[str], deadline: float) -> tuple[list[Any], str]:
     """The comparisons of one script, or the reason that there are none."""
+    deadline = min(deadline, time.monotonic() + _LONGEST)
+    if time.monotonic() >= deadline:
+        return [], _NO_TIME
     with processes(_GRACE) as group:
         child = group.start(run.script, [*script(run.script), *flags])
-        output = _output(group)
+        output = _output(group, deadline)
+        if child.code is None:
+            return [], _NO_TIME
         if output is None or child.code:
             return [], (last_lines([child]) or ["nothing came of it"])[-1]
         return json.loads(output)["comparisons"], ""
 
 
-def _output(group: ProcessGroup) -> str | None:
+def _output(group: ProcessGroup, deadline: float) -> str | None:
     """The line of JSON that a script has ended with, if it has."""
-    deadline, found = time.monotonic() + _LONGEST, None
+    found = None
     while (event := group.wait(deadline)) is not None and not isinstance(event, Exited):
         if isinstance(event, Line) and event.stdout and event.text.startswith("{"):
             found = event.text

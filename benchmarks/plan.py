@@ -44,9 +44,11 @@ _SHORT = "--repeats 1 --warm-up 1 --seconds 2"
 _SHORT_PEER = f"{_SHORT} --peer-steps 800"
 _FIVE = "--repeats 5"
 
+# In the order in which the short form would miss them most.
 RUNS = (
     Run(keys=("async-2",), script="peers.py", flags="--workers 2", full=_FIVE, quick=_SHORT_PEER, peers=True),
-    Run(keys=("async-1",), script="peers.py", flags="--workers 1", full=_FIVE, quick=_SHORT_PEER, peers=True),
+    Run(keys=("bound",), script="bound.py", full=_FIVE, quick="--repeats 3 --steps 10"),
+    Run(keys=("tensors",), script="tensors.py", full=_FIVE, quick="--repeats 2 --steps 4"),
     Run(keys=("sync-2",), script="peers.py", flags="--workers 2 --sync", full=_FIVE, quick=_SHORT_PEER, peers=True),
     Run(
         keys=("large", "large-bfloat16"),
@@ -56,12 +58,11 @@ RUNS = (
         quick=_SHORT,
         peers=True,
     ),
-    Run(keys=("bound",), script="bound.py", full=_FIVE, quick="--repeats 3 --steps 10"),
-    Run(keys=("sizes",), script="sizes.py", full=_FIVE, quick="--repeats 2 --sizes 1,4,256"),
-    Run(keys=("tensors",), script="tensors.py", full=_FIVE, quick="--repeats 2 --steps 5"),
+    Run(keys=("clients",), script="clients.py", full=_FIVE, quick="--repeats 1 --seconds 2"),
+    Run(keys=("sizes",), script="sizes.py", full=_FIVE, quick="--repeats 1 --sizes 1,256"),
     Run(keys=("startup",), script="startup.py", full=_FIVE, quick="--repeats 1"),
     Run(keys=("memory",), script="memory.py", full=_FIVE, quick="--repeats 1 --sizes 40 --members 4"),
-    Run(keys=("clients",), script="clients.py", full=_FIVE, quick="--repeats 1 --seconds 2"),
     Run(keys=("shards",), script="two_shards.py", full=_FIVE, quick=_SHORT),
+    Run(keys=("async-1",), script="peers.py", flags="--workers 1", full=_FIVE, quick=_SHORT_PEER, peers=True),
     Run(keys=(PLOTTED,), script="model_sizes.py", full="--repeats 3", quick=None, peers=True),
 )

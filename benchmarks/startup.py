@@ -65,9 +65,9 @@ def main() -> None:
     if arguments.trace:
         import_and_trace()
         return
-    # Files that were not in memory are read now, and not in the first pair.
     other = partial(seconds_to, [*script("startup.py"), "--trace"], TRACED)
-    other()
+    if arguments.repeats > 1:  # Files that were not in memory are read now, and not in the first pair.
+        other()
     ours, others = in_turn([first_step, other], arguments.repeats)
     first = Comparison(name="a worker's first step", unit="s", ours=ours, other=others)
     report("startup", [first], as_json=arguments.json)
