@@ -19,6 +19,7 @@ from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.security import Security
+from grpc_ps.client.shared.wire_form import pull_form
 from grpc_ps.client.status import (
     CheckpointStatus,
     ClusterStatus,
@@ -231,7 +232,7 @@ class PSClient:
         leave = wire.LeaveRequest(id=membership.identity)
         self.session = TrainingSession(
             membership=membership,
-            parameters=Parameters(parameters, placement),
+            parameters=Parameters(parameters, placement, form=pull_form(membership.job.settings)),
             shards=self._shards,
             lead=self._shards[0],
             # A shard that cannot be reached for a lease is lost, and the job with it; one that is there and silent (it

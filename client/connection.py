@@ -10,6 +10,7 @@ from grpc_ps.client.links import Links, Shard
 from grpc_ps.client.shared.errors import Corrupt, Ending, LostState, PeerLost, PeerUnreachable, PsError, RolledBack
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
 
 _LOGGER = logging.getLogger(__name__)
 # What may be another time: anything else that a shard says is meant.
@@ -34,6 +35,7 @@ class Connection:
         timeout: seconds.
         first_timeout: seconds for the first time instead: shards may still be starting.
         recovers: whether a shard that has lost its state goes back to a checkpoint, and all others with it.
+        on_attached: told of new links and of what each shard said, before anything is sent on them.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Connection:
         timeout: float,
         first_timeout: float,
         recovers: bool = False,
+        on_attached: Callable[[Links, list[wire.Attached]], None] = lambda links, attached: None,
     ) -> None:
         self._shards = shards
         self._identity = identity
@@ -51,6 +54,7 @@ class Connection:
         self._timeout = timeout
         self._first_timeout = max(timeout, first_timeout)
         self._recovers = recovers
+        self._on_attached = on_attached
         self._links: Links | None = None
         self._boots: list[int] = []
         self._breaks = 0
@@ -116,6 +120,7 @@ class Connection:
             links.close()
         attached = links.attach(self._identity, self._job, timeout)
         self._check_boots([one.boot for one in attached])
+        self._on_attached(links, attached)
         return links, [one.whole_sequence for one in attached]
 
     def _drop(self) -> None:

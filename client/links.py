@@ -99,6 +99,17 @@ class Links:
         with self._first_failure():
             return self.streams[shard].read_answer(layout, destinations, begins)
 
+    def read_image(self, shard: int, layout: Layout, destinations: Sequence[Bytes], total: int) -> None:
+        """Waits for the image that a shard sends behind `attached`; see `TrainingStream.read_image`."""
+        with self._first_failure():
+            self.streams[shard].read_image(layout, destinations, total)
+
+    def send_to(self, shard: int, messages: Iterator[bytes]) -> None:
+        """Sends what only that shard wants."""
+        with self._first_failure():
+            for message in messages:
+                self.streams[shard].send(message)
+
     @property
     def closed(self) -> bool:
         """Whether the links have ended."""

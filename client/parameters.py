@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grpc_ps.client.shared.blocks import FLOATING, ParameterSpec, Placement
+from grpc_ps.client.shared.blocks import FLOATING, Block, ParameterSpec, Placement
 from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.image import (
     Bytes,
@@ -19,17 +19,27 @@ from grpc_ps.client.shared.image import (
     numpy_dtype,
     values_layout,
 )
+from grpc_ps.client.shared.wire_form import WireForm, narrow_values
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class ShardImages:
-    """Both images of one shard; `destinations` has the bytes of each block of `values` in the arrays."""
+    """The images of one shard.
 
+    Attributes:
+        blocks: the shard's, of the placement.
+        values, gradients: the two images; `released` is that of the values as they come, the same object where nothing
+            is rounded.
+        destinations: each block of `released` in the arrays: its bytes, or elements of float32 that it is widened to.
+    """
+
+    blocks: tuple[Block, ...]
     values: Layout
     gradients: Layout
-    destinations: tuple[Bytes, ...]
+    released: Layout
+    destinations: tuple[Array, ...]
 
 
 class Parameters:
@@ -39,9 +49,16 @@ class Parameters:
     """
 
     def __init__(
-        self, specs: Sequence[ParameterSpec], placement: Placement, names: Collection[str] | None = None
+        self,
+        specs: Sequence[ParameterSpec],
+        placement: Placement,
+        names: Collection[str] | None = None,
+        form: WireForm | None = None,
     ) -> None:
-        """Makes zeroed arrays for the parameters of those names, all by default. What comes for others is dropped."""
+        """Makes zeroed arrays for the parameters of those names, all by default. What comes for others is dropped.
+
+        `form` is that in which values come, as they are by default.
+        """
         self.specs = {spec.name: spec for spec in specs}
         self._fitting = {spec.name: (spec, numpy_dtype(spec.dtype)) for spec in specs}
         self._floating = {name: fit for name, fit in self._fitting.items() if fit[0].dtype in FLOATING}
@@ -50,9 +67,7 @@ class Parameters:
             name: memory.view(numpy_dtype(self.specs[name].dtype)).reshape(self.specs[name].shape)
             for name, memory in flat.items()
         }
-        self.shards = tuple(
-            _images(values_layout(blocks), gradients_layout(blocks), flat) for blocks in placement.shards
-        )
+        self.shards = tuple(_images(blocks, form or WireForm(), flat) for blocks in placement.shards)
 
     def flatten(self, tensors: Mapping[str, Any], *, values: bool) -> dict[str, memoryview]:
         """Returns the bytes of tensors by name, without a copy where they are in order in memory already.
@@ -73,12 +88,14 @@ def block_buffers(layout: Layout, flat: Mapping[str, memoryview]) -> list[memory
     return [flat[block.parameter][block.byte_span] for block in layout.blocks]
 
 
-def _images(values: Layout, gradients: Layout, flat: Mapping[str, Bytes]) -> ShardImages:
-    destinations = tuple(
-        flat[block.parameter][block.byte_span] if block.parameter in flat else np.empty(block.nbytes, np.uint8)
-        for block in values.blocks
-    )
-    return ShardImages(values, gradients, destinations)
+def _images(blocks: tuple[Block, ...], form: WireForm, flat: Mapping[str, Bytes]) -> ShardImages:
+    values = values_layout(blocks)
+    released = narrow_values(blocks, form) if form.lossy else values
+    destinations: list[Array] = []
+    for block, wire in zip(values.blocks, released.blocks, strict=True):
+        memory = flat[block.parameter][block.byte_span] if block.parameter in flat else np.empty(block.nbytes, np.uint8)
+        destinations.append(memory if block.dtype == wire.dtype else memory.view(numpy_dtype(block.dtype)))
+    return ShardImages(blocks, values, gradients_layout(blocks), released, tuple(destinations))
 
 
 def _named(what: str, names: Sequence[str]) -> list[str]:

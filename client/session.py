@@ -12,6 +12,7 @@ from typing import Any
 from grpc_ps.client.answers import Answers, Reply
 from grpc_ps.client.connection import RETRIED, Connection
 from grpc_ps.client.heartbeat import Heartbeat, Lead
+from grpc_ps.client.keeping import Keeping
 from grpc_ps.client.links import Links, Shard
 from grpc_ps.client.membership import Membership
 from grpc_ps.client.parameters import Array, Parameters
@@ -91,6 +92,7 @@ class TrainingSession:
             reconnect_timeout,
             first_timeout=attach_timeout,
             recovers=membership.recovery > 0,
+            on_attached=lambda links, said: self._keeping.attached(links, said, begun=self._sequence > 0),
         )
         self.times = StepTimes()
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
@@ -98,6 +100,7 @@ class TrainingSession:
         self._verdict: Reply | Exception | None = membership.ended
         self._sequence = 0
         self._push: Push | None = None
+        self._keeping = Keeping([images.blocks for images in parameters.shards], membership)
         self._released: Reply | None = None
         self._out_of_data = False
         self._answers = Answers(len(shards), 0)
@@ -149,7 +152,7 @@ class TrainingSession:
             except PsError as error:
                 self._recover(error)
             else:
-                if self._push is not None and self._push.header.kind == wire.PushHeader.KIND_GRADIENTS:
+                if self._push is not None and self._push.decided(reply.outcome):
                     self._heartbeat.times = self.times.step()
                 self._released, self._push = reply, None
                 self._connection.worked()
@@ -199,7 +202,7 @@ class TrainingSession:
         self._sequence += 1
         header.sequence = self._sequence
         header.id.CopyFrom(self._membership.identity)
-        self._push = Push(header, flat)
+        self._push = Push(header, flat, self._keeping.feedback)
         self._answers = Answers(len(self._images.shards), self._sequence)
         if self._verdict is None:
             self._attempt(lambda links: self._send_to(links, range(len(self._images.shards))))
@@ -214,8 +217,8 @@ class TrainingSession:
     def _send_to(self, links: Links, shards: Sequence[int]) -> None:
         push = self._push
         if push is not None and shards:
-            chunk_bytes = self._membership.chunk_bytes
-            parts = {shard: push.messages(self._images.shards[shard], chunk_bytes) for shard in shards}
+            size, images = self._membership.chunk_bytes, self._images.shards
+            parts = {shard: push.messages(shard, images[shard], size) for shard in shards}
             links.send(parts, push.header.sequence)
 
     def _ask(self, links: Links) -> None:
@@ -229,10 +232,11 @@ class TrainingSession:
             raise PeerLost("not attached")
         reply = None
         while reply is None:
-            shard = self._answers.lagging()
-            images = self._images.shards[shard]
-            answer = links.read(shard, images.values, images.destinations, self.times.answer_begins)
+            images = self._images.shards[shard := self._answers.lagging()]
+            answer = links.read(shard, images.released, images.destinations, self.times.answer_begins)
             self.times.lap(RECEIVE)
+            if answer.HasField("residual"):
+                self._keeping.answer(links, shard, answer.residual, self._push)
             reply = self._answers.add(shard, answer)
         return reply
 

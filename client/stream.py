@@ -46,6 +46,9 @@ class Stream(Protocol):
     ) -> wire.Answer:
         """Reads the next answer."""
 
+    def read_image(self, layout: Layout, destinations: Sequence[Bytes], total: int) -> None:
+        """Reads what follows `attached`."""
+
     def failure(self) -> PsError | None:
         """Says why the stream ended."""
 
@@ -173,6 +176,18 @@ class TrainingStream:
         if received != total:
             raise Corrupt(f"{self.address}: the answer has {received} of {total} bytes")
         return answer
+
+    def read_image(self, layout: Layout, destinations: Sequence[Bytes], total: int) -> None:
+        """Waits for an image of `total` bytes that follows `attached`; as `read_answer` otherwise."""
+        if total != layout.total_bytes:
+            raise Corrupt(f"{self.address}: {total} bytes were kept back instead of {layout.total_bytes}")
+        received, ended = 0, False
+        while not ended:
+            response, chunk = self._read()
+            received = take_chunk(chunk, received, layout, destinations, self.address)
+            ended = response.end
+        if received != total:
+            raise Corrupt(f"{self.address}: of what was kept back there are {received} of {total} bytes")
 
     def _read(self) -> tuple[wire.PushPullResponse, ChunkView | None]:
         ahead, self._ahead = self._ahead, None

@@ -178,15 +178,17 @@ class Attach(_message.Message):
     def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ...) -> None: ...
 
 class PushHeader(_message.Message):
-    __slots__ = ("id", "sequence", "kind", "base_step", "batch", "examples", "total_bytes")
+    __slots__ = ("id", "sequence", "kind", "base_step", "batch", "examples", "total_bytes", "position")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[PushHeader.Kind]
         KIND_GRADIENTS: _ClassVar[PushHeader.Kind]
         KIND_VALUES: _ClassVar[PushHeader.Kind]
+        KIND_RESIDUAL: _ClassVar[PushHeader.Kind]
     KIND_UNSPECIFIED: PushHeader.Kind
     KIND_GRADIENTS: PushHeader.Kind
     KIND_VALUES: PushHeader.Kind
+    KIND_RESIDUAL: PushHeader.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +196,7 @@ class PushHeader(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     id: _job_pb2.Identity
     sequence: int
     kind: PushHeader.Kind
@@ -201,7 +204,8 @@ class PushHeader(_message.Message):
     batch: int
     examples: int
     total_bytes: int
-    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., base_step: _Optional[int] = ..., batch: _Optional[int] = ..., examples: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+    position: int
+    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., base_step: _Optional[int] = ..., batch: _Optional[int] = ..., examples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ("id", "sequence", "out_of_data")
@@ -226,15 +230,25 @@ class PushPullResponse(_message.Message):
     def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., end: bool = ..., chunk: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("boot", "whole_sequence")
+    __slots__ = ("boot", "whole_sequence", "residual_bytes")
     BOOT_FIELD_NUMBER: _ClassVar[int]
     WHOLE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    RESIDUAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     boot: int
     whole_sequence: int
-    def __init__(self, boot: _Optional[int] = ..., whole_sequence: _Optional[int] = ...) -> None: ...
+    residual_bytes: int
+    def __init__(self, boot: _Optional[int] = ..., whole_sequence: _Optional[int] = ..., residual_bytes: _Optional[int] = ...) -> None: ...
+
+class ResidualRequest(_message.Message):
+    __slots__ = ("position", "applied")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    applied: int
+    def __init__(self, position: _Optional[int] = ..., applied: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("generation", "incarnation", "position", "global_step", "result", "release", "done")
+    __slots__ = ("generation", "incarnation", "position", "global_step", "result", "release", "done", "residual")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +256,7 @@ class Answer(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    RESIDUAL_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     position: int
@@ -249,7 +264,8 @@ class Answer(_message.Message):
     result: PushResult
     release: Release
     done: Done
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., position: _Optional[int] = ..., global_step: _Optional[int] = ..., result: _Optional[_Union[PushResult, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ...) -> None: ...
+    residual: ResidualRequest
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., position: _Optional[int] = ..., global_step: _Optional[int] = ..., result: _Optional[_Union[PushResult, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., residual: _Optional[_Union[ResidualRequest, _Mapping]] = ...) -> None: ...
 
 class PushResult(_message.Message):
     __slots__ = ("sequence", "outcome", "repeated", "staleness", "parameter")

@@ -121,6 +121,9 @@ class ParameterServerServicer(object):
         the worker asks for what it has to do next.
         Order, from the shard: `attached` first. Then answers: `answer` in the first message, `chunk` in this and
         further ones if the answer has a release, `end` in the last.
+        In a job with reduced pushes: behind `attached` with `residual_bytes` come chunks, `end` in the last. An answer with
+        `residual` asks for what the worker keeps back; it sends that like a push, with KIND_RESIDUAL, as the next unit on
+        this stream.
         A push that is answered LATE before all of it was sent may be left unfinished: the next `header` or `ask` follows
         without its `end`, and whatever of it still comes is skipped. After an answer with `done` nothing is sent any more.
         Blocks: an answer comes when the log says so: with async at once, with sync when the round is complete.

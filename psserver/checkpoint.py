@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import Block
-from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest
-from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_name
+from grpc_ps.client.shared.checkpoint import Checkpoint, CheckpointReader, read_manifest
+from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_name, worker_of_slot
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.errors import CheckpointError
-from grpc_ps.client.shared.image import numpy_dtype
+from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_views, numpy_dtype
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.coordination_pb2 import Saved
 from grpc_ps.psserver.finite import all_finite
@@ -64,15 +64,23 @@ class CheckpointFiles:
         """Notes that a part is about to be written."""
         self.writing = True
 
-    def write(self, folder: str, step: int, state: Sequence[BlockState]) -> Saved:
-        """Writes the state into `folder`, or says why that is not possible. Never raises for what a disk may do."""
+    def write(
+        self, folder: str, step: int, state: Sequence[BlockState], more: Sequence[tuple[Piece, memoryview]] = ()
+    ) -> Saved:
+        """Writes the state into `folder`, or says why that is not possible. Never raises for what a disk may do.
+
+        Args:
+            more: what is not of the shard itself.
+        """
         try:
-            return self._write(folder, step, state)
+            return self._write(folder, step, state, more)
         finally:
             self.writing = False
 
-    def _write(self, folder: str, step: int, state: Sequence[BlockState]) -> Saved:
-        pieces = [pair for held in state for pair in _pieces(held)]
+    def _write(
+        self, folder: str, step: int, state: Sequence[BlockState], more: Sequence[tuple[Piece, memoryview]]
+    ) -> Saved:
+        pieces = [*(pair for held in state for pair in _pieces(held)), *more]
         for piece, data in pieces:
             if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
                 return not_finite(folder, step, piece.parameter, piece.slot)
@@ -100,6 +108,28 @@ class CheckpointFiles:
                 )
                 for block in blocks
             ]
+
+    def read_residuals(self, name: str, layout: Layout) -> dict[int, Bytes]:
+        """Reads what workers had kept back, by index: images of that layout, zero where nothing is known.
+
+        Raises:
+            CheckpointError: a part cannot be read.
+        """
+        path = self.directory / name
+        with Checkpoint(path, read_manifest(path)).open() as reader:
+            slots = {slot for _, slot in reader.dtypes}
+            return {
+                worker: _image(reader, slot, layout)
+                for slot in sorted(slots)
+                if (worker := worker_of_slot(slot)) is not None
+            }
+
+
+def _image(reader: CheckpointReader, slot: str, layout: Layout) -> Bytes:
+    buffer = aligned_buffer(layout.total_bytes)
+    for block, view in zip(layout.blocks, block_views(layout, buffer), strict=True):
+        reader.read_known(block.parameter, slot, block.start, block.stop, view)
+    return buffer
 
 
 def not_finite(folder: str, step: int, parameter: str, slot: str = "") -> Saved:

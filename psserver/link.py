@@ -200,8 +200,8 @@ class Link:
             self.whole(whole)
         if self._replay.reduced is not None:
             self.reduced(self._replay.reduced)
-        if self._replay.saved is not None:
-            self.saved(self._replay.saved)
+        if self._replay.saver.saved is not None:
+            self.saved(self._replay.saver.saved)
         if self._overflow is not None:
             self._reports.put_nowait(self._overflow)
         if self._leaving:

@@ -15,6 +15,7 @@ from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.finite import first_non_finite, probably_finite
 from grpc_ps.psserver.squares import Span, Squares
+from grpc_ps.psserver.unpacking import Unpacking
 
 Array = npt.NDArray[Any]
 
@@ -26,10 +27,15 @@ class Image:
         blocks, regions: one typed, flat view per block, and per region.
         operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
         squares: the sums of what is there of the push that fills it, where the job clips by a norm.
+        unpacking: what fills it, where a push travels in another form; `wire_bytes` are those of that form.
     """
 
-    def __init__(self, layout: Layout, buffer: Bytes, squared: Sequence[Span] = ()) -> None:
+    def __init__(
+        self, layout: Layout, buffer: Bytes, squared: Sequence[Span] = (), unpacking: Unpacking | None = None
+    ) -> None:
         self.layout = layout
+        self.unpacking = unpacking
+        self.wire_bytes = layout.total_bytes if unpacking is None else unpacking.total_bytes
         self.buffer = buffer
         self.blocks: Sequence[Array] = block_views(layout, buffer)
         self.regions: Sequence[Array] = region_views(layout, buffer)
@@ -42,6 +48,14 @@ class Image:
     def gaps_are_zero(self) -> bool:
         """Whether nothing stands between the blocks: updates take regions as they are."""
         return not self.buffer[self._gaps].any()
+
+    def fill(self, start: int, data: memoryview) -> int:
+        """Takes a push's next bytes, those from `start`; returns up to which byte the image is filled."""
+        if self.unpacking is not None:
+            return self.unpacking.take(start, data)
+        end = start + len(data)
+        self.buffer[start:end] = np.frombuffer(data, np.uint8)
+        return end
 
     def looks_finite(self, start: int, stop: int) -> bool:
         """Whether bytes `start` to `stop` are surely finite; False asks for a closer look."""
@@ -68,6 +82,7 @@ class Part:
         self.whole: Whole | None = None
         self.dropped = False
         self._received = 0
+        self._filled = 0
         self._suspect = False
         if image.squares is not None:
             image.squares.restart()
@@ -79,7 +94,7 @@ class Part:
             InvalidPush: for a gap, a repetition or bytes beyond the image.
             Corrupt: for a chunk whose sum is wrong.
         """
-        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.image.layout.total_bytes
+        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.image.wire_bytes
         if start != self._received or start == end:
             got = f"a chunk of {len(chunk.data)} bytes at {start}"
             raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
@@ -90,22 +105,30 @@ class Part:
             raise InvalidPush(f"{self}: a chunk of {len(chunk.data)} bytes must be {rule}")
         if not chunk.check():
             raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
-        self.image.buffer[start:end] = np.frombuffer(chunk.data, np.uint8)
         self._received = end
+        self._look(self.image.fill(start, chunk.data))
+
+    def _look(self, filled: int) -> None:
+        """Looks at what the image has got, up to byte `filled`."""
+        start, self._filled = self._filled, filled
         if self.header.kind == PushHeader.KIND_GRADIENTS:
-            self._suspect = self._suspect or not self.image.looks_finite(start, end)
+            self._suspect = self._suspect or not self.image.looks_finite(start, filled)
         if self.image.squares is not None:
-            self.image.squares.advance(end)
+            self.image.squares.advance(filled)
 
     def finish(self) -> Whole:
         """Declares the part whole.
 
         Raises:
-            InvalidPush: if bytes are missing, or there are some between blocks.
+            InvalidPush: if bytes are missing, there are some between blocks, or they do not mean a gradient.
         """
         image = self.image
-        if self._received != image.layout.total_bytes:
-            raise InvalidPush(f"{self}: ended after {self._received} of {image.layout.total_bytes} bytes")
+        if self._received != image.wire_bytes:
+            raise InvalidPush(f"{self}: ended after {self._received} of {image.wire_bytes} bytes")
+        if image.unpacking is not None:
+            if problem := image.unpacking.finish():
+                raise InvalidPush(f"{self}: {problem}")
+            self._look(image.layout.total_bytes)
         if not image.gaps_are_zero():
             raise InvalidPush(f"{self}: the bytes between two blocks must be zero")
         non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from grpc_ps.client.shared.blocks import Placement, place
+from grpc_ps.client.shared.blocks import Block, Placement, place
 from grpc_ps.client.shared.errors import Mismatch
 from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
+from grpc_ps.client.shared.wire_form import WireForm, narrow_values, pull_form, push_form, residuals_layout
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.settings import Signature, check_agreement, check_parameters
@@ -16,7 +17,11 @@ class Plan:
     """What a job's parameters mean for one shard.
 
     Attributes:
+        blocks: this shard's, of the placement.
         values, gradients: layouts of the two images.
+        push: in which form gradients come.
+        released: layout of the values as they go to workers; the same object as `values` where nothing is rounded.
+        residuals: layout of what a worker keeps back of its pushes; without blocks where that is nothing.
         squared: the blocks of a push whose squares are reported; none where the job clips by no norm.
         clip_value: the limit of each element of a gradient; 0 means none.
     """
@@ -27,9 +32,14 @@ class Plan:
         self.placement: Placement = place(specs, shard_count)
         if self.placement.fingerprint != job.plan_fingerprint:
             raise Mismatch("the worker places the parameters otherwise than this shard: are the versions equal?")
-        blocks = self.placement.shards[shard]
+        self.blocks: tuple[Block, ...] = self.placement.shards[shard]
+        blocks = self.blocks
         self.values: Layout = values_layout(blocks)
         self.gradients: Layout = gradients_layout(blocks)
+        self.push: WireForm = push_form(job.settings)
+        pull = pull_form(job.settings)
+        self.released: Layout = narrow_values(blocks, pull) if pull.lossy else self.values
+        self.residuals: Layout = residuals_layout(blocks, self.push)
         clips_norm = bool(job.settings.clip_norm or job.settings.global_clip_norm)
         self.squared: tuple[Span, ...] = trainable_spans(blocks) if clips_norm else ()
         self.clip_value: float = job.settings.clip_value

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from grpc_ps.client.shared.errors import CheckpointError, RolledBack, error_classes
+from grpc_ps.client.shared.image import Bytes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.psserver.admission import Admission
 from grpc_ps.psserver.backlog import Backlog
-from grpc_ps.psserver.checkpoint import CheckpointFiles, not_finite
+from grpc_ps.psserver.checkpoint import CheckpointFiles
 from grpc_ps.psserver.identity import JobIdentity
 from grpc_ps.psserver.lead.log import (
     Admit,
@@ -32,8 +33,10 @@ from grpc_ps.psserver.lead.log import (
 )
 from grpc_ps.psserver.messages import answer_message, shard_times
 from grpc_ps.psserver.part import Image
+from grpc_ps.psserver.part_saving import PartSaver
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.reader_pins import ReaderPins
+from grpc_ps.psserver.residuals import Residuals
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.staging import Key, Staging
@@ -58,7 +61,7 @@ class Replay:
         identity: the job that it is of.
         opened: whether the job is open.
         reduced: the mean that is made and not applied yet.
-        saved: the newest part of a checkpoint, or why it could not be written.
+        residuals: what workers keep back of their pushes; `saver` writes parts of checkpoints.
         admission: the lives of workers that are welcome.
         pins: the snapshots that readers may have.
         times: where this shard's time went.
@@ -106,15 +109,15 @@ class Replay:
         self.patience = patience
         self.at = at
         self.times = shard_times()
-        self._chunk_bytes = chunk_bytes
+        self.chunk_bytes = chunk_bytes
         self._store_class = store_class
-        self._savers = savers
         self._files = files
         self._on_overflow = on_overflow
         self._on_reduced = on_reduced
-        self._on_saved = on_saved
         self._on_read = on_read
         self._backlog = Backlog(lambda entry: self._carry_out(entry), kernels, on_failure)
+        self.residuals = Residuals()
+        self.saver = PartSaver(files, savers, self._backlog, on_saved)
         self.begin(0, 0)
 
     def begin(self, run: int, generation: int) -> None:
@@ -123,13 +126,13 @@ class Replay:
         self.sessions.close_all(RolledBack("the job goes back to a checkpoint: join again"))
         self.opened = False
         self.plan: Plan | None = None
-        self.staging = Staging(self._chunk_bytes)
+        self.staging = Staging(self.chunk_bytes)
         self.admission = Admission()
         self.pins = ReaderPins(self._on_read)
         self.reduced: Reduced | None = None
-        self.saved: Saved | None = None
+        self.saver.clear(waited=self.residuals.clear())
         self._mean: Weighted = ()
-        self._updates = Updates(self._store_class, self._chunk_bytes)
+        self._updates = Updates(self._store_class, self.chunk_bytes)
         self._snapshot: Snapshot | None = None
         self._non_finite = ""
         self._backlog.clear()
@@ -184,12 +187,14 @@ class Replay:
             return
         if self._files is None:
             raise CheckpointError("the job goes on from a checkpoint, and this shard has no --checkpoint-dir")
-        files, opened = self._files, partial(self._opened, entry)
+        files, opened = self._files, lambda restored: self._opened(entry, *restored)
         self._backlog.in_kernels(lambda: self._updates.restore(plan, files, entry.checkpoint, entry.step), opened)
 
-    def _opened(self, entry: Open, snapshot: Snapshot) -> None:
-        if entry.push is not None:
-            self.staging.forget(_key(entry.push))
+    def _opened(self, entry: Open, snapshot: Snapshot, residuals: Mapping[int, Bytes] | None = None) -> None:
+        plan, opening = self._opened_plan, None if entry.push is None else _key(entry.push)
+        self.residuals.open(plan.residuals if plan.push.lossy else None, residuals or {}, opening)
+        if opening is not None:
+            self.staging.forget(opening)
         self._snapshot = snapshot
         layout = self._opened_plan.values
         origin = entry.checkpoint or "initial values"
@@ -197,23 +202,8 @@ class Replay:
 
     def _save(self, entry: Save) -> None:
         """Has this position written beside what follows."""
-        files = self._files
-        if files is None:
-            self._report_saved(Saved(folder=entry.folder, error="this shard has no --checkpoint-dir"))
-        elif files.writing:
-            # Each part that waited would keep all values and slots of its position.
-            self._report_saved(Saved(folder=entry.folder, error="an earlier part is still being written"))
-        elif self._non_finite:
-            self._report_saved(not_finite(entry.folder, entry.step, self._non_finite))
-        else:
-            files.begin()
-            self._backlog.beside(
-                self._savers, partial(files.write, entry.folder, entry.step, self._updates.state()), self._report_saved
-            )
-
-    def _report_saved(self, report: Saved) -> None:
-        self.saved = report
-        self._backlog.later(self._on_saved, report)
+        if not self.saver.refuse(entry, self._non_finite):
+            self.saver.save(entry, self._updates.state(), self.residuals, self.sessions)
 
     def _reduce(self, pushes: Weighted) -> None:
         images = [self._image(push) for push, _ in pushes]
@@ -244,6 +234,7 @@ class Replay:
         self.times.count("updates")
         for push, _ in entry.pushes:
             self.staging.forget(_key(push))
+            self.residuals.decided(*_key(push), applied=True)
         self._non_finite = non_finite
         if non_finite:
             self._backlog.later(self._on_overflow, non_finite, entry.step)
@@ -260,11 +251,14 @@ class Replay:
 
     def _answer(self, entry: Answer) -> None:
         if entry.result is not None:
-            self.staging.forget((entry.worker, entry.incarnation, entry.result.sequence))
+            key = entry.worker, entry.incarnation, entry.result.sequence
+            self.staging.forget(key)
+            if entry.result.outcome != "APPLIED":
+                self.residuals.decided(*key, applied=False)
         session = self.sessions.get(entry.worker, entry.incarnation)
         if session is None or (entry.release is not None and self._snapshot is None):
             return
-        snapshot = self._snapshot.share() if entry.release is not None and self._snapshot else None
+        snapshot = self._snapshot.release.share() if entry.release is not None and self._snapshot else None
         size = snapshot.total_bytes if snapshot else 0
         answer = answer_message(entry, generation=self.identity.generation, position=self.position, total_bytes=size)
         session.send(Outgoing(answer, snapshot))
@@ -272,6 +266,7 @@ class Replay:
     def _dismiss(self, entry: Dismiss) -> None:
         self.admission.dismiss(entry.worker, entry.incarnation)
         self.staging.dismiss(entry.worker, entry.incarnation, entry.keep)
+        self.residuals.dismiss(entry.worker, entry.incarnation)
         session = self.sessions.get(entry.worker, entry.incarnation)
         if session is not None:
             session.close(error_classes()[entry.reason](entry.detail) if entry.reason else None)

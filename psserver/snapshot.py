@@ -8,7 +8,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from grpc_ps.client.shared.codec import attach_chunk, encode_chunk, encode_message
-from grpc_ps.client.shared.image import Layout, chunk_spans, numpy_dtype
+from grpc_ps.client.shared.image import Buffer, Bytes, Layout, chunk_spans, numpy_dtype
+from grpc_ps.client.shared.narrow_image import narrow_range
+from grpc_ps.protos.parameter_server_pb2 import PushPullResponse
 from grpc_ps.psserver.finite import all_finite
 
 
@@ -21,9 +23,14 @@ class Snapshot:
         step: the global step of these values.
     """
 
-    def __init__(self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int) -> None:
-        """Takes one buffer of bytes for each region of the layout."""
+    def __init__(
+        self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int, released: Layout | None = None
+    ) -> None:
+        """Takes one buffer of bytes for each region of the layout; `released` is how workers get it, if otherwise."""
         self.step = step
+        self._chunk_bytes = chunk_bytes
+        self._released = released
+        self._release: Snapshot | None = None
         self._layout = layout
         self._buffers = buffers
         self._spans = chunk_spans(layout, chunk_bytes)
@@ -34,6 +41,15 @@ class Snapshot:
     def total_bytes(self) -> int:
         """Length of the image."""
         return self._layout.total_bytes
+
+    @property
+    def release(self) -> Snapshot:
+        """The same values in the form in which workers get them."""
+        if self._released is None or self._released is self._layout:
+            return self
+        if self._release is None:
+            self._release = _Rounded(self._layout, self._released, self._buffers, self._chunk_bytes, self.step)
+        return self._release
 
     def share(self) -> Snapshot:
         """Notes one more receiver."""
@@ -61,7 +77,7 @@ class Snapshot:
             self._encoded[index] = encode_chunk(offset, self._pieces(offset, nbytes))
         return attach_chunk(message, self._encoded[index])
 
-    def _pieces(self, offset: int, nbytes: int) -> list[memoryview]:
+    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
         """A range of the image, in pieces. Nothing is copied."""
         end = offset + nbytes
         return [
@@ -78,3 +94,34 @@ class Snapshot:
                 if not all_finite(values):
                     return next((block.parameter for block, at in region.spans() if not all_finite(values[at])), "")
         return ""
+
+
+class _Rounded(Snapshot):
+    """The same with float32 rounded, a chunk at a time when it is sent."""
+
+    def __init__(
+        self, layout: Layout, released: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int
+    ) -> None:
+        super().__init__(released, buffers, chunk_bytes, step)
+        blocks = [
+            buffer[start : start + block.nbytes]
+            for region, buffer in zip(layout.regions, buffers, strict=True)
+            for block, start in zip(region.blocks, region.starts, strict=True)
+        ]
+        self._sources = [
+            np.frombuffer(data, np.uint8 if block.dtype == narrow.dtype else np.float32)
+            for data, block, narrow in zip(blocks, layout.blocks, released.blocks, strict=True)
+        ]
+
+    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        out = np.empty(nbytes, np.uint8)
+        narrow_range(self._layout, offset, out, self._sources)
+        return [out.data]
+
+
+def image_messages(layout: Layout, buffer: Bytes, chunk_bytes: int) -> Iterator[bytes]:
+    """Yields the messages of a training stream that carry an image in memory; the last has `end` set."""
+    spans = chunk_spans(layout, chunk_bytes)
+    for number, (offset, nbytes) in enumerate(spans, 1):
+        message = PushPullResponse(end=number == len(spans))
+        yield encode_message(message, offset, [buffer[offset : offset + nbytes].data])

@@ -8,6 +8,7 @@ from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.part import Image, Part
 from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.unpacking import unpacking
 
 Key = tuple[int, int, int]
 
@@ -30,7 +31,9 @@ class _Place:
         self.plan = plan
         size = max(plan.gradients.total_bytes, plan.values.total_bytes if opening else 0)
         self.buffer = aligned_buffer(size)
-        self.gradients = Image(plan.gradients, self.buffer[: plan.gradients.total_bytes], plan.squared)
+        memory = self.buffer[: plan.gradients.total_bytes]
+        unpack = unpacking(plan.blocks, plan.push, plan.gradients, memory)
+        self.gradients = Image(plan.gradients, memory, plan.squared, unpack)
         self.values = Image(plan.values, self.buffer[: plan.values.total_bytes]) if opening else None
         self.part: Part | None = None
         self.holder: object = None
@@ -131,10 +134,8 @@ class Staging:
         if sequence != expected:
             raise InvalidPush(f"push {sequence} of worker {worker}: expected number {expected}")
         part = place.begin(header, self._chunk_bytes)
-        if header.total_bytes != part.image.layout.total_bytes:
-            raise InvalidPush(
-                f"{part}: {header.total_bytes} bytes declared, the image has {part.image.layout.total_bytes}"
-            )
+        if header.total_bytes != part.image.wire_bytes:
+            raise InvalidPush(f"{part}: {header.total_bytes} bytes declared, the image has {part.image.wire_bytes}")
         place.clear()
         place.part = part
         return part

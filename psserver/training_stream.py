@@ -17,7 +17,9 @@ from grpc_ps.psserver.part import Part
 from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.residuals import ResidualPart
 from grpc_ps.psserver.sessions import Outgoing, Session
+from grpc_ps.psserver.snapshot import image_messages
 from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
 
@@ -51,7 +53,7 @@ class TrainingStream:
         self._coordinator = coordinator
         self._turns = turns
         self._session: Session
-        self._part: Part | None = None
+        self._part: Part | ResidualPart | None = None
         self._skipping = False
 
     async def run(self, unattached: Unattached) -> None:
@@ -68,6 +70,8 @@ class TrainingStream:
         session, replay = self._session, self._replay
         # Before the worker is told: it may ask the lead at once, and the answer must find this stream.
         replay.sessions.attach(session)
+        if (asked := replay.residuals.request(session.worker, session.incarnation)) is not None:
+            session.send(Outgoing(asked, None))
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._greet()
@@ -133,9 +137,17 @@ class TrainingStream:
 
     async def _greet(self) -> None:
         """Tells the worker that its stream is attached, and what this shard holds of it."""
-        whole = self._replay.staging.held(self._session.worker, self._session.incarnation)
-        attached = PushPullResponse(attached=Attached(boot=self._boot, whole_sequence=whole))
-        await self._context.write(attached.SerializeToString())
+        replay, life = self._replay, (self._session.worker, self._session.incarnation)
+        restored = replay.residuals.restored(life[0])
+        attached = Attached(
+            boot=self._boot,
+            whole_sequence=replay.staging.held(*life),
+            residual_bytes=restored[0].total_bytes if restored else 0,
+        )
+        await self._context.write(PushPullResponse(attached=attached).SerializeToString())
+        if restored and attached.residual_bytes:
+            for message in image_messages(*restored, replay.chunk_bytes):
+                await self._context.write(message)
 
     async def _read(self) -> None:
         read, closed = self._context.read, self._session.closed
@@ -186,6 +198,10 @@ class TrainingStream:
         self._check_mine(header.id)
         self._replay.admission.check(header.id.worker, header.id.incarnation)
         self._check_between("the next push")
+        if header.kind == PushHeader.KIND_RESIDUAL:
+            self._part = self._replay.residuals.receive(header)
+            self._skipping = self._part is None
+            return
         if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):
             raise InvalidPush(f"push {header.sequence}: unknown kind {header.kind}")
         values = header.kind == PushHeader.KIND_VALUES
@@ -198,7 +214,7 @@ class TrainingStream:
             # Its round may be closed; then it is dropped in this very call.
             self._coordinator.begun(header)
 
-    def _unfinished(self) -> Part:
+    def _unfinished(self) -> Part | ResidualPart:
         if self._part is None:
             raise InvalidPush("a chunk or an end without a header")
         return self._part
@@ -211,6 +227,8 @@ class TrainingStream:
         self._part = None
         with self._replay.times.during("stage"):
             report = part.finish()
+        if report is None:
+            return
         self._replay.times.count("pushes")
         self._replay.at("pushed.whole")
         self._upstream.whole(report)

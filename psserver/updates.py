@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from grpc_ps.client.shared.image import Bytes
 from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.psserver.checkpoint import BlockState, CheckpointFiles
 from grpc_ps.psserver.clipping import clip_by_value, scale
@@ -62,8 +63,8 @@ class Updates:
         self._store = self._store_class.result()(plan.values, first, plan.job.settings)
         return self._read(0)
 
-    def restore(self, plan: Plan, files: CheckpointFiles, name: str, step: int) -> Snapshot:
-        """Takes values and slots of a checkpoint; waits for TensorFlow.
+    def restore(self, plan: Plan, files: CheckpointFiles, name: str, step: int) -> tuple[Snapshot, dict[int, Bytes]]:
+        """Takes values and slots of a checkpoint; waits for TensorFlow. Returns what workers had kept back, too.
 
         Raises:
             CheckpointError: it cannot be read.
@@ -73,7 +74,7 @@ class Updates:
         blocks = iter(files.read(name, plan.values.blocks, store_class.slots_of(plan.job.settings)))
         first = [region_values(region, list(islice(blocks, len(region.blocks)))) for region in plan.values.regions]
         self._store = store_class(plan.values, first, plan.job.settings, updates=step)
-        return self._read(step)
+        return self._read(step), files.read_residuals(name, plan.residuals) if plan.push.lossy else {}
 
     def state(self) -> list[BlockState]:
         """All values and slots as they are now; nothing is copied."""
@@ -112,4 +113,5 @@ class Updates:
                 scale(array, factor)
 
     def _read(self, step: int) -> Snapshot:
-        return Snapshot(self._plan.values, self._store.read(), self._chunk_bytes, step)
+        plan = self._plan
+        return Snapshot(plan.values, self._store.read(), self._chunk_bytes, step, plan.released)

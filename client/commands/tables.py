@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpc_ps.client.client import ClusterStatus, WorkerStatus
+from grpc_ps.client.shared.wire_flags import what_travels
 from grpc_ps.client.time_shares import ShardShares, Shares, StepShares, shares
 
 # Columns where the output is no terminal: enough for every column on one line.
@@ -73,7 +74,7 @@ def pace(steps_per_second: float | None) -> str:
 
 
 def details(now: ClusterStatus) -> str:
-    """Returns in one line what `psctl set` can change, and the metric that ends the job; nothing without a job."""
+    """Returns in one line what `psctl set` can change, the metric that ends the job, and what travels reduced."""
     settings = now.settings
     if not settings:
         return ""
@@ -85,7 +86,8 @@ def details(now: ClusterStatus) -> str:
     else:
         parts.append(_ahead(settings.get("max_staleness", -1)))
     parts += [f"until {settings['until']}"] if settings.get("until") else []
-    return ", ".join(parts)
+    parts.append(what_travels(settings))
+    return ", ".join(filter(None, parts))
 
 
 def _factor(factor: float) -> str:

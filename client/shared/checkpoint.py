@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
-from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, Part, Piece, step_of
+from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, Part, Piece, step_of, worker_of_slot
 from grpc_ps.client.shared.checkpoint_part import PartReader, digest_of
 from grpc_ps.client.shared.durable import reporting
 from grpc_ps.client.shared.errors import CheckpointError
@@ -102,6 +102,13 @@ class CheckpointReader:
         if at < stop:
             what = f"the slot {slot} of {parameter}" if slot else parameter
             raise CheckpointError(f"{self._path}: has not the elements {at} to {stop} of {what}")
+
+    def read_known(self, parameter: str, slot: str, start: int, stop: int, out: Array) -> None:
+        """Reads those elements that are there; the others stay as they are. As `read` otherwise."""
+        for piece, _, _ in self._held.get((parameter, slot), ()):
+            first, last = max(start, piece.start), min(stop, piece.stop)
+            if first < last:
+                self.read(parameter, slot, first, last, out[first - start : last - start])
 
     def value(self, parameter: str) -> Array:
         """Reads a whole parameter in its shape and type. Raises CheckpointError as `read`."""
@@ -213,6 +220,9 @@ def _gaps(reader: CheckpointReader, manifest: Manifest) -> Iterator[str]:
         spec = specs.get(name)
         if spec is None:
             yield f"has {what}, which is no parameter of the model"
+        elif worker_of_slot(slot) is not None:
+            # A worker that did not answer in time has nothing there, and that is no damage.
+            continue
         elif not reader.covers(name, slot, spec.size):
             yield f"has not every element of {what} once"
         elif not slot and spec.size and reader.dtypes[name, ""] != spec.dtype:

@@ -33,6 +33,7 @@ Setting: TypeAlias = int | float | str | bool
 _STEP = re.compile(r"step-(\d{8,})")
 _KEY = re.compile(r"(?:values|slots/([^/]+))/(.+)\[(\d+):(\d+)\]", re.DOTALL)
 _CHECKSUM = re.compile(r'"checksum": "([0-9a-f]{64})"\n\}\n\Z')
+_RESIDUAL = "residual."
 _NO_CHECKSUM = "0" * 64
 _FILE = re.compile(r"[\w][\w.-]*", re.ASCII)
 
@@ -56,6 +57,17 @@ def step_of(name: str) -> int | None:
 def part_name(shard: int, shard_count: int) -> str:
     """Name of a shard's file in it."""
     return f"shard-{shard:05d}-of-{shard_count:05d}.safetensors"
+
+
+def residual_slot(worker: int) -> str:
+    """Name of the slot that has what a worker kept back of its pushes. It need not be there for every element."""
+    return f"{_RESIDUAL}{worker}"
+
+
+def worker_of_slot(slot: str) -> int | None:
+    """Returns the worker's index of such a slot, or None for any other."""
+    number = slot.removeprefix(_RESIDUAL)
+    return int(number) if slot.startswith(_RESIDUAL) and number.isascii() and number.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)

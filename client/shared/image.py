@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import groupby
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +24,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _ZEROS = bytes(ALIGNMENT)
+
+
+class Extent(Protocol):
+    """An image of which only the length matters."""
+
+    @property
+    def total_bytes(self) -> int:
+        """A multiple of 64."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ def gaps(layout: Layout) -> npt.NDArray[np.intp]:
     return np.concatenate(found) if found else np.empty(0, np.intp)
 
 
-def chunk_spans(layout: Layout, chunk_bytes: int) -> tuple[tuple[int, int], ...]:
+def chunk_spans(layout: Extent, chunk_bytes: int) -> tuple[tuple[int, int], ...]:
     """Cuts an image into (offset, length) of its chunks; none for an empty image.
 
     `chunk_bytes` is the largest chunk; lengths are multiples of 64 bytes.
@@ -203,10 +211,11 @@ def gather(layout: Layout, offset: int, nbytes: int, buffers: Sequence[Buffer]) 
     return pieces
 
 
-def scatter(layout: Layout, offset: int, data: Buffer, destinations: Sequence[Bytes]) -> None:
+def scatter(layout: Layout, offset: int, data: Buffer, destinations: Sequence[npt.NDArray[Any]]) -> None:
     """Writes a range of an image into the blocks' arrays; padding is dropped.
 
-    `destinations` has one flat array of bytes per block of the layout. Raises ValueError for a range outside.
+    `destinations` has one flat array per block of the layout: of its bytes, or, to which its elements are converted, of
+    another floating-point type. Raises ValueError for a range outside.
     """
     source = np.frombuffer(data, np.uint8)
     end = offset + source.size
@@ -219,6 +228,12 @@ def scatter(layout: Layout, offset: int, data: Buffer, destinations: Sequence[By
         size = layout.blocks[index].nbytes
         stop = min(end, start + size)
         if at < stop:
-            destinations[index][at - start : stop - start] = source[at - offset : stop - offset]
+            piece, into = source[at - offset : stop - offset], destinations[index]
+            if into.dtype == np.uint8:
+                into[at - start : stop - start] = piece
+            else:
+                elements = piece.view(numpy_dtype(layout.blocks[index].dtype))
+                first = (at - start) // elements.itemsize
+                into[first : first + len(elements)] = elements
         index += 1
         at = layout.offsets[index] if index < len(layout.offsets) else end

@@ -11,6 +11,7 @@ import click
 
 from grpc_ps.client.shared.flag_forms import Bound, schedule, until
 from grpc_ps.client.shared.flags import MAX_U32, Decorated, Decorator, Flag, OneOf, Real, Whole
+from grpc_ps.client.shared.wire_flags import wire_flags
 
 MODES = ("async", "sync")
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "ftrl")
@@ -110,7 +111,7 @@ def _rate_flags() -> dict[str, Decorator[Any]]:
 
 def _job_flags() -> dict[str, Decorator[Any]]:
     """By the names of the settings. A flag that is not given is None."""
-    return {**_member_flags(), **_end_flags(), **_optimizer_flags(), **_rate_flags()}
+    return {**_member_flags(), **_end_flags(), **_optimizer_flags(), **_rate_flags(), **wire_flags()}
 
 
 JOB_FLAGS = tuple(_job_flags())

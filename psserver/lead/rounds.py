@@ -119,6 +119,9 @@ class SyncRounds:
 
     N shrinks to what the epoch still has, and to the workers that still have data. Without backup workers a round does
     not span epochs. Of more than N + K workers (which only a change of N and K leaves) the last by index are spare.
+
+    Workers that keep back a part of what they push are not alike: which one computes a batch matters. So without backup
+    workers the numbers of such a round are handed out together, in order of indices, once all workers want one.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -127,6 +130,8 @@ class SyncRounds:
         self.places = self.needed + self._backup
         self.judges_steps = True
         self.waits = "waiting for its round"
+        keeps_back = bool(settings["compress"]) or settings["push_dtype"] != "float32"
+        self._in_order = keeps_back and not self._backup
         self._whole: list[Push] = []
         self._epoch: int | None = None
         self._settled: int | None = None
@@ -172,7 +177,7 @@ class SyncRounds:
 
     def choose(self, member: Member, members: Sequence[Member], numbers: BatchNumbers) -> int | None:
         """A number once a round for each worker, and only one of the round's epoch."""
-        if not self._takes_part(member, members):
+        if not self._takes_part(member, members) or self._gathers(members, numbers):
             return None
         number = numbers.next()
         if self._backup or number is None:
@@ -180,6 +185,12 @@ class SyncRounds:
         if self._epoch is None or self._is_used_up(self._epoch, numbers):
             self._epoch = numbers.epoch_of(number)
         return number if self._spans(numbers) else numbers.next_in(self._epoch)
+
+    def _gathers(self, members: Sequence[Member], numbers: BatchNumbers) -> bool:
+        """Whether a round whose numbers go out together has not all workers yet."""
+        if not self._in_order or self._whole or self._held(numbers):
+            return False
+        return not all(member.waiting for member in members if self._takes_part(member, members))
 
     def _takes_part(self, member: Member, members: Sequence[Member]) -> bool:
         """Whether it is not spare, and has no push in the open round: perhaps one of its index's former life."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from grpc_ps.psserver.lead.compression import check_compress
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.schedule import schedule
 from grpc_ps.psserver.lead.until import parse_until
@@ -20,8 +21,15 @@ LIMITS = frozenset(("steps", "epochs"))
 
 CLIPS = ("clip_value", "clip_norm", "global_clip_norm")
 
+WIRE_DTYPES = ("float32", "bfloat16", "float16")
+
 _OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "ftrl")
-_WORDS = (("mode", ("async", "sync")), ("optimizer", _OPTIMIZERS))
+_WORDS = (
+    ("mode", ("async", "sync")),
+    ("optimizer", _OPTIMIZERS),
+    ("push_dtype", WIRE_DTYPES),
+    ("pull_dtype", WIRE_DTYPES),
+)
 _AT_LEAST_ONE = ("workers", "max_workers", "batch_size")
 _POSITIVE = ("learning_rate", "epsilon")
 _DECAYS = ("momentum", "beta_1", "beta_2", "rho")
@@ -62,6 +70,9 @@ DEFAULTS: Settings = MappingProxyType(
         "eval_every": 0,
         "until": "",
         "initial_values": "",
+        "push_dtype": "float32",
+        "pull_dtype": "float32",
+        "compress": "",
     }
 )
 
@@ -148,6 +159,8 @@ def _check_texts(settings: Settings) -> None:
         schedule(str(settings[name]), float(settings["learning_rate"]), int(settings["warmup_steps"]))
         name = "until"
         parse_until(str(settings[name]))
+        name = "compress"
+        check_compress(str(settings[name]))
     except ValueError as error:
         raise Refusal("MISMATCH", f"{name} {settings[name]!r}: {error}") from None
 

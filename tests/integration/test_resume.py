@@ -24,8 +24,20 @@ RULES: dict[str, dict[str, Any]] = {
     "ftrl": {"optimizer": "ftrl", "l1": 0.001, "l2": 0.01},
     "schedule": {"optimizer": "momentum", "schedule": "cosine:20", "warmup_steps": 14},
     "clipped": {"optimizer": "adam", "global_clip_norm": 0.5},
+    "bfloat16": {"optimizer": "adam", "push_dtype": "bfloat16", "pull_dtype": "bfloat16"},
+    "topk": {"optimizer": "momentum", "compress": "topk:0.1"},
 }
-SLOTS = {"momentum": 1, "adagrad": 1, "adam": 2, "rmsprop": 2, "ftrl": 2, "schedule": 1, "clipped": 2}
+SLOTS = {
+    "momentum": 1,
+    "adagrad": 1,
+    "adam": 2,
+    "rmsprop": 2,
+    "ftrl": 2,
+    "schedule": 1,
+    "clipped": 2,
+    "bfloat16": 4,
+    "topk": 3,
+}
 
 
 def waves(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
@@ -81,12 +93,13 @@ def test_b76_ten_steps_and_ten_more_are_twenty(tmp_path: Path, rule: str) -> Non
     assert len(names) == SLOTS[rule]
 
 
+@pytest.mark.parametrize("rule", ["adam", "bfloat16", "topk"])
 @pytest.mark.parametrize("shards", [1, 3, 5])
-def test_saved_with_two_shards_and_restored_with_others(tmp_path: Path, shards: int) -> None:
+def test_saved_with_two_shards_and_restored_with_others(tmp_path: Path, shards: int, rule: str) -> None:
     """What is read is what was saved, and every step after it is that of the undisturbed run: values and slots."""
-    train(tmp_path / "straight", "adam", 14, each_from=0)
-    train(tmp_path / "other", "adam", 10)
-    bed = train(tmp_path / "other", "adam", 14, shards=shards, each_from=10)
+    train(tmp_path / "straight", rule, 14, each_from=0)
+    train(tmp_path / "other", rule, 10)
+    bed = train(tmp_path / "other", rule, 14, shards=shards, each_from=10)
     for step in range(11, 15):
         check_equal(tmp_path / "straight", tmp_path / "other", step)
     assert manifest_of(tmp_path / "other", 14).shard_count == shards

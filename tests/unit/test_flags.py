@@ -306,6 +306,49 @@ def test_flags_that_go_together_are_taken(typed: str) -> None:
     assert run(server, "--shard=1", *typed.split()) != job_pb2.Settings()
 
 
+@pytest.mark.parametrize(
+    ("typed", "push", "pull"),
+    [
+        ("--wire-dtype bfloat16", "bfloat16", "bfloat16"),
+        ("--push-dtype float16", "float16", ""),
+        ("--pull-dtype bfloat16", "", "bfloat16"),
+        ("--wire-dtype bfloat16 --pull-dtype float32", "bfloat16", "float32"),
+        ("--pull-dtype float32 --wire-dtype bfloat16", "bfloat16", "float32"),
+    ],
+)
+def test_one_flag_says_both_types_and_either_may_be_another(typed: str, push: str, pull: str) -> None:
+    stated = run(server, "--shard=1", *typed.split())
+    assert (stated.push_dtype, stated.pull_dtype) == (push, pull)
+    assert (stated.HasField("push_dtype"), stated.HasField("pull_dtype")) == (bool(push), bool(pull))
+
+
+@pytest.mark.parametrize("flag", ["--wire-dtype", "--push-dtype", "--pull-dtype"])
+def test_a_type_that_does_not_travel_is_refused(flag: str) -> None:
+    said = refusal(server, "--shard=1", flag, "bfloat")
+    assert said == f"{flag} bfloat: must be one of float32, bfloat16, float16 (did you mean bfloat16?)"
+
+
+@pytest.mark.parametrize(
+    ("typed", "setting"),
+    [
+        ("topk:.01", "topk:0.01"),
+        ("topk:0.010", "topk:0.01"),
+        ("topk:1.0", "topk:1"),
+        ("topk:0.5", "topk:0.5"),
+        ("", ""),
+    ],
+)
+def test_a_ratio_is_written_in_one_way(typed: str, setting: str) -> None:
+    stated = run(server, "--shard=1", "--compress", typed)
+    assert (stated.compress, stated.HasField("compress")) == (setting, True)
+
+
+@pytest.mark.parametrize("typed", ["topk:0", "topk:1.01", "topk", "0.01", "topk:-1", "topk:1e-3"])
+def test_another_compression_is_refused(typed: str) -> None:
+    said = refusal(server, "--shard=1", "--compress", typed)
+    assert said == f"--compress {typed}: must be topk:RATIO, a decimal above 0 and at most 1"
+
+
 def test_help_shows_choices_and_topics() -> None:
     with click.Context(server) as context:
         shown = server.get_help(context)
@@ -319,6 +362,8 @@ def test_help_shows_choices_and_topics() -> None:
         "Settings of the job: batches, evaluation and end:",
         "Settings of the job: optimizer:",
         "Settings of the job: learning rate, weight decay, clipping:",
+        "Settings of the job: what travels:",
     ]
+    assert "--compress topk:RATIO" in shown
     for name in JOB_FLAGS:
         assert f"  {flag_of(name)}" in shown

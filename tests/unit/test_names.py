@@ -6,6 +6,7 @@ import pytest
 
 from grpc_ps.client.commands.evaluate import OUR_MODELS
 from grpc_ps.client.shared.job_flags import CLIPS, MODES, OPTIMIZERS
+from grpc_ps.client.shared.wire_form import WIRE_DTYPES, parse_compress
 from grpc_ps.models import MODELS, load
 from grpc_ps.protos.job_pb2 import Settings
 from grpc_ps.psserver.lead.refusal import Refusal
@@ -42,6 +43,25 @@ def test_every_setting_has_a_default() -> None:
 
 def test_the_kinds_of_clipping_are_those_of_the_lead() -> None:
     assert CLIPS == LEADS_CLIPS
+
+
+def test_the_types_that_travel_are_those_of_the_lead() -> None:
+    assert words("push_dtype") == words("pull_dtype") == list(WIRE_DTYPES)
+
+
+@pytest.mark.parametrize("text", ["", "topk:0.01", "topk:.5", "topk:1"])
+def test_a_compression_is_one_for_the_lead_too(text: str) -> None:
+    parse_compress(text)
+    assert complete({"compress": text})["compress"] == text
+
+
+@pytest.mark.parametrize("text", ["topk:1.1", "topk:0", "topk:x", "?", "topk:1e-2", "topk:", "0.5"])
+def test_what_is_no_compression_is_none_for_the_lead_either(text: str) -> None:
+    with pytest.raises(ValueError, match="must be topk:RATIO") as ours:
+        parse_compress(text)
+    with pytest.raises(Refusal) as leads:
+        complete({"compress": text})
+    assert leads.value.detail == f"compress {text!r}: {ours.value}"
 
 
 def test_psctl_knows_our_models_by_the_names_that_a_status_shows() -> None:

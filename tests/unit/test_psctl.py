@@ -114,6 +114,8 @@ def test_launch_passes_flags_on(install, capsys):
         "--optimizer adamw",
         "--weight-decay 0.01",
         "--global-clip-norm 1.5",
+        "--push-dtype bfloat16",
+        "--compress topk:0.01",
         "--device cpu:1",
     ],
 )
@@ -130,6 +132,12 @@ def test_launch_passes_on_what_a_worker_reads_again(install, capsys):
     flags = worker_flags(capsys)
     context = worker_command.make_context("worker", flags)
     assert (context.params["until"], context.params["max_staleness"]) == ("loss<=0.001", -1)
+
+
+def test_launch_passes_on_both_types_of_one_flag(install, capsys):
+    install()
+    assert run(["launch", "--model", "linear", "--threads", "1", "--wire-dtype", "float16"]) == 0
+    assert "--push-dtype float16 --pull-dtype float16" in " ".join(worker_flags(capsys))
 
 
 def test_async_workers_are_not_told_their_number(install, capsys):

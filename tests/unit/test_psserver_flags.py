@@ -34,6 +34,7 @@ def test_everything_that_is_stated() -> None:
         " --kernel-threads 2 --chunk-bytes 65536"
         " --mode sync --workers 3 --backup 1 --min-workers 2 --threads 1 --until accuracy=0.97 --eval-every 50"
         " --schedule cosine:100 --warmup-steps 5 --weight-decay 0.1 --global-clip-norm 1 --optimizer rmsprop --rho 0.8"
+        " --wire-dtype bfloat16 --compress topk:0.1"
     )
     assert config_of(typed) == ShardConfig(
         shard=0,
@@ -59,6 +60,9 @@ def test_everything_that_is_stated() -> None:
             "global_clip_norm": 1.0,
             "optimizer": "rmsprop",
             "rho": 0.8,
+            "push_dtype": "bfloat16",
+            "pull_dtype": "bfloat16",
+            "compress": "topk:0.1",
         },
     )
 

@@ -20,7 +20,7 @@ def test_b71_a_push_is_its_tensors_bytes_and_hardly_more() -> None:
     parameters = Parameters(specs, place(specs, 1))
     values = np.random.default_rng(71).normal(size=1 << 20).astype(np.float32)
     push = Push(wire.PushHeader(kind=wire.PushHeader.KIND_GRADIENTS), parameters.flatten({"w": values}, values=False))
-    messages = list(push.messages(parameters.shards[0], 1 << 20))
+    messages = list(push.messages(0, parameters.shards[0], 1 << 20))
     raw = values.tobytes()
     assert all(raw[number << 20 : (number + 1) << 20] in message for number, message in enumerate(messages))
     assert len(messages) == 4

@@ -1,0 +1,156 @@
+"""What workers keep back: saved as of one position, given back after a rollback, and waited for by nobody in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from breaking import Breaker
+from history import wait_for
+from light_worker import abandon
+from recovery_bed import LIMITS, RecoveryBed
+from saved_jobs import SPECS, state_of, training, whole_steps
+
+from grpc_ps.client import PSClient
+from grpc_ps.client.keeping import Keeping
+from grpc_ps.psserver.lead.log import Entry, Save
+
+FORMS: dict[str, dict[str, Any]] = {
+    "bfloat16": {"push_dtype": "bfloat16", "pull_dtype": "bfloat16"},
+    "topk": {"compress": "topk:0.05"},
+}
+WORKERS, STEPS = 2, 12
+State = dict[tuple[str, str], bytes]
+Disturb = Callable[[RecoveryBed], None]
+
+
+def waves(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+    """A gradient that depends on every bit of the values, and on the batch."""
+    return {name: np.sin(3 * value + np.float32(batch), dtype=np.float32) for name, value in parameters.items()}, 1
+
+
+def presets(form: str, **more: Any) -> dict[str, Any]:
+    rounds = {"mode": "sync", "workers": WORKERS, "steps": STEPS}
+    return {"optimizer": "adam", "learning_rate": 0.05, **FORMS[form], **rounds, **more}
+
+
+def nothing(bed: RecoveryBed) -> None:
+    pass
+
+
+def trained(directory: Path, form: str, before: Disturb = nothing, during: Disturb = nothing) -> State:
+    """Trains, saving step 4 and others; returns all that the last checkpoint has, as bytes."""
+
+    def gradient(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+        if batch // WORKERS == 6:
+            bed.log.until_committed(4)
+        return waves(worker, batch, parameters)
+
+    with RecoveryBed(directory, presets=presets(form), checkpoints={"steps": 4, "keep": 10}) as bed:
+        before(bed)
+        with training(bed, WORKERS, gradient):
+            during(bed)
+        assert bed.wait_ended() == [None, None]
+        assert not bed.log.of("residuals_missing")
+    bed.history.check_rounds_after(0, WORKERS)
+    return {name: array.tobytes() for name, array in state_of(directory, STEPS).items()}
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def undisturbed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, State]:
+    """A form, and what its job comes to when nothing happens."""
+    state = trained(tmp_path_factory.mktemp("undisturbed"), request.param)
+    assert {slot for _, slot in state} == {"", "m", "v", "residual.0", "residual.1"}
+    kept = [np.frombuffer(data, np.float32) for (_, slot), data in state.items() if slot.startswith("residual")]
+    assert all(np.any(array) for array in kept)
+    return request.param, state
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_b49_a_shard_that_is_killed_changes_no_bit(tmp_path: Path, undisturbed: tuple[str, State], victim: int) -> None:
+    """All go back to a checkpoint, and every worker keeps back again what it did there."""
+    form, state = undisturbed
+
+    def start(bed: RecoveryBed) -> None:
+        bed.until_dead(victim)
+        bed.start(victim)
+
+    found = trained(tmp_path, form, lambda bed: bed.at_step(7, lambda: bed.kill(victim)), start)
+    assert found == state
+
+
+@pytest.mark.parametrize("stage", ["half", "whole", "answered"])
+def test_a_link_that_breaks_changes_no_bit(tmp_path: Path, undisturbed: tuple[str, State], stage: str) -> None:
+    """A push has the same bytes when it is sent again."""
+    form, state = undisturbed
+    breakers = []
+
+    def break_twice(bed: RecoveryBed) -> None:
+        breakers.append(Breaker(bed, 1, bed.doors[1].cut, worker=1))
+        for step in (5, 9):
+            bed.at_step(step, lambda: breakers[0].arm(stage), shard=1)
+
+    def watch(bed: RecoveryBed) -> None:
+        # The staging that is watched is there once the job has been made.
+        break_twice(bed)
+
+    assert trained(tmp_path, form, watch) == state
+    assert breakers[0].fired == [stage, stage]
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_link_that_breaks_when_what_is_kept_is_asked_for(
+    tmp_path: Path, undisturbed: tuple[str, State], shard: int
+) -> None:
+    """It is asked for again with `attached`, also at the end, when there is nothing else to say."""
+    form, state = undisturbed
+    cut = []
+
+    def cut_at_saves(bed: RecoveryBed) -> None:
+        def hook(where: int, entry: Entry) -> None:
+            if where == shard and isinstance(entry, Save) and entry.step:
+                cut.append(entry.step)
+                bed.doors[shard].cut()
+
+        bed.history.hooks.append(hook)
+
+    assert trained(tmp_path, form, cut_at_saves) == state
+    assert cut == [4, 8, 12]
+
+
+def test_a_worker_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """Its lease ends, and the checkpoint is written without it: long before anybody is given up for not answering."""
+    job = {"mode": "async", "optimizer": "sgd", "steps": 1000, **FORMS["topk"]}
+    with RecoveryBed(tmp_path, presets=job, limits=LIMITS) as bed, PSClient(bed.addresses, timeout=20) as one:
+        session = one.join("test", SPECS)
+        session.open({spec.name: np.zeros(spec.shape, np.float32) for spec in SPECS})
+        session.begin()
+        one.push({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS})
+        with PSClient(bed.addresses, timeout=20) as other:
+            second = other.join("test", SPECS)
+            second.begin()
+            other.push({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS})
+            abandon(second)
+            # The first one reads while it waits for an answer: nobody answers a push that is not sent.
+            with patch.object(Keeping, "answer", Keeping.answer):
+                session.send({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}, 1)
+                session.wait()
+            saving = other
+            import threading
+
+            saved: list[int] = []
+            thread = threading.Thread(target=lambda: saved.append(saving.checkpoint().global_step), daemon=True)
+            thread.start()
+            wait_for(lambda: bool(bed.history.of(Save)), "the entry")
+            while thread.is_alive():
+                session.send({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}, 1)
+                session.wait()
+                thread.join(0.01)
+        assert not bed.log.of("residuals_missing")
+        (step,) = saved
+        assert step in whole_steps(tmp_path)
+        assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}

@@ -1,0 +1,95 @@
+"""The layouts of what travels, and the small language of `compress`."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from grpc_ps.client.shared.blocks import Block, ParameterSpec, place
+from grpc_ps.client.shared.image import gradients_layout, values_layout
+from grpc_ps.client.shared.wire_form import (
+    WireForm,
+    narrow_gradients,
+    narrow_values,
+    parse_compress,
+    pull_form,
+    push_form,
+    residuals_layout,
+    sparse_gradients,
+)
+from grpc_ps.protos.job_pb2 import Settings
+
+BLOCKS = [
+    Block("a", 0, 40, "float32", True),
+    Block("b", 0, 3, "float64", True),
+    Block("c", 0, 5, "int32", False),
+    Block("d", 0, 7, "float32", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"),
+    [("", None), ("topk:0.01", Fraction(1, 100)), ("topk:1", Fraction(1)), ("topk:.5", Fraction(1, 2))],
+)
+def test_compress_is_read_exactly(text: str, ratio: Fraction | None) -> None:
+    assert parse_compress(text) == ratio
+
+
+@pytest.mark.parametrize(
+    "text", ["topk", "topk:", "topk:0", "topk:1.1", "topk:-0.1", "topk:1e-2", "top:0.1", "topk:0.1 ", "topk:nan"]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be topk:RATIO, a decimal above 0 and at most 1"):
+        parse_compress(text)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "size", "count"),
+    # In floating point 0.07 * 100 is above 7.
+    [("0.07", 100, 7), ("0.01", 100, 1), ("0.01", 101, 2), ("0.01", 1, 1), ("1", 33, 33), ("0.000001", 262144, 1)],
+)
+def test_the_part_that_is_sent_is_rounded_up(ratio: str, size: int, count: int) -> None:
+    assert WireForm("float32", Fraction(ratio)).count(size) == count
+
+
+def test_the_settings_say_the_form_of_each_direction() -> None:
+    settings = Settings(push_dtype="bfloat16", pull_dtype="float16", compress="topk:0.5")
+    assert push_form(settings) == WireForm("bfloat16", Fraction(1, 2))
+    assert pull_form(settings) == WireForm("float16")
+    assert push_form(Settings()) == pull_form(Settings()) == WireForm()
+    assert not WireForm().lossy
+
+
+def test_only_what_is_trained_in_float32_is_rounded() -> None:
+    form = WireForm("bfloat16")
+    release = narrow_values(BLOCKS, form)
+    assert [block.dtype for block in release.blocks] == ["bfloat16", "float64", "int32", "float32"]
+    # 80 bytes in the place of 160.
+    assert release.offsets == (0, 128, 192, 256)
+    push = narrow_gradients(BLOCKS, form)
+    assert [block.dtype for block in push.blocks] == ["bfloat16", "float64", "float32"]
+    assert (push.offsets, push.total_bytes) == ((0, 128, 192), 256)
+    assert residuals_layout(BLOCKS, form).blocks == (BLOCKS[0],)
+
+
+def test_without_rounding_the_layouts_are_those_of_the_images() -> None:
+    assert narrow_values(BLOCKS, WireForm()) == values_layout(BLOCKS)
+    assert narrow_gradients(BLOCKS, WireForm()) == gradients_layout(BLOCKS)
+
+
+def test_the_largest_elements_are_laid_out_block_by_block() -> None:
+    layout = sparse_gradients(BLOCKS, WireForm("float16", Fraction("0.45")))
+    found = [(s.block.parameter, s.count, s.indices, s.values) for s in layout.selections]
+    # 18 indices of 4 bytes, then as many elements of 2.
+    assert found == [("a", 18, 0, 128), ("b", None, 192, 192), ("d", None, 256, 256)]
+    assert layout.total_bytes == 320
+
+
+def test_a_large_parameter_is_selected_from_in_blocks_of_the_placement() -> None:
+    spec = ParameterSpec(name="w", shape=(300_000,), dtype="float32")
+    form = WireForm("float32", Fraction("0.01"))
+    one, two = place([spec], 1), place([spec], 2)
+    counts = [[s.count for s in sparse_gradients(blocks, form).selections] for blocks in (*one.shards, *two.shards)]
+    assert sum(counts[0]) == sum(counts[1]) + sum(counts[2])
+    assert len(counts[0]) == len(counts[1]) + len(counts[2]) == len(one.shards[0])
