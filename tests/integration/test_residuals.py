@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from breaking import Breaker
 from history import wait_for
 from light_worker import abandon
-from recovery_bed import LIMITS, RecoveryBed
-from saved_jobs import SPECS, state_of, training, whole_steps
+from recovery_bed import RecoveryBed
+from saved_jobs import SPECS, state_of, training
 
-from grpc_ps.client import PSClient
-from grpc_ps.client.keeping import Keeping
+from grpc_ps.client import PSClient, TrainingSession
 from grpc_ps.psserver.lead.log import Entry, Save
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -94,11 +94,7 @@ def test_a_link_that_breaks_changes_no_bit(tmp_path: Path, undisturbed: tuple[st
         for step in (5, 9):
             bed.at_step(step, lambda: breakers[0].arm(stage), shard=1)
 
-    def watch(bed: RecoveryBed) -> None:
-        # The staging that is watched is there once the job has been made.
-        break_twice(bed)
-
-    assert trained(tmp_path, form, watch) == state
+    assert trained(tmp_path, form, break_twice) == state
     assert breakers[0].fired == [stage, stage]
 
 
@@ -122,35 +118,70 @@ def test_a_link_that_breaks_when_what_is_kept_is_asked_for(
     assert cut == [4, 8, 12]
 
 
-def test_a_worker_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
-    """Its lease ends, and the checkpoint is written without it: long before anybody is given up for not answering."""
-    job = {"mode": "async", "optimizer": "sgd", "steps": 1000, **FORMS["topk"]}
-    with RecoveryBed(tmp_path, presets=job, limits=LIMITS) as bed, PSClient(bed.addresses, timeout=20) as one:
-        session = one.join("test", SPECS)
-        session.open({spec.name: np.zeros(spec.shape, np.float32) for spec in SPECS})
-        session.begin()
-        one.push({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS})
-        with PSClient(bed.addresses, timeout=20) as other:
-            second = other.join("test", SPECS)
-            second.begin()
-            other.push({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS})
-            abandon(second)
-            # The first one reads while it waits for an answer: nobody answers a push that is not sent.
-            with patch.object(Keeping, "answer", Keeping.answer):
-                session.send({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}, 1)
-                session.wait()
-            saving = other
-            import threading
+ONES = {spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}
 
-            saved: list[int] = []
-            thread = threading.Thread(target=lambda: saved.append(saving.checkpoint().global_step), daemon=True)
-            thread.start()
-            wait_for(lambda: bool(bed.history.of(Save)), "the entry")
-            while thread.is_alive():
-                session.send({spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}, 1)
-                session.wait()
-                thread.join(0.01)
+
+@contextmanager
+def two_workers(directory: Path) -> Iterator[tuple[RecoveryBed, TrainingSession, TrainingSession]]:
+    """An asynchronous job in which both have pushed once, and hold a number."""
+    job = {"mode": "async", "optimizer": "sgd", "steps": 10_000, **FORMS["topk"]}
+    with (
+        RecoveryBed(directory, presets=job) as bed,
+        PSClient(bed.addresses, timeout=20) as one,
+        PSClient(bed.addresses, timeout=20) as other,
+    ):
+        first = one.join("test", SPECS)
+        first.open({spec.name: np.zeros(spec.shape, np.float32) for spec in SPECS})
+        second = other.join("test", SPECS)
+        for session in (first, second):
+            session.begin()
+            session.send(ONES, 1)
+            session.wait()
+        yield bed, first, second
+
+
+def checkpoint(bed: RecoveryBed, busy: TrainingSession) -> int:
+    """Saves the job, while a worker goes on."""
+    with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(lambda: client.checkpoint().global_step)
+        while not saving.done():
+            busy.send(ONES, 1)
+            busy.wait()
+        return saving.result()
+
+
+def test_a_worker_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """Its lease ends, and the checkpoint is written without it."""
+    with two_workers(tmp_path) as (bed, first, second):
+        abandon(second)
+        step = checkpoint(bed, first)
         assert not bed.log.of("residuals_missing")
-        (step,) = saved
-        assert step in whole_steps(tmp_path)
         assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}
+
+
+def test_a_worker_that_does_not_answer_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    """It beats, and computes for longer than anybody waits."""
+    with two_workers(tmp_path) as (bed, first, _):
+        for server in bed.servers:
+            server._replay.residuals._patience = 0.2
+        step = checkpoint(bed, first)
+        assert len(bed.log.of("residuals_missing workers=1 ")) == 2
+        assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}
+
+
+def test_what_is_kept_is_as_of_the_checkpoint_whatever_was_pushed_since(tmp_path: Path) -> None:
+    """A push that is on its way when the checkpoint is made is not in it, nor is what it leaves."""
+    with two_workers(tmp_path) as (bed, first, second):
+        kept = {name: array.copy() for name, array in second._keeping.feedback.old.items()}
+        with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(1) as pool:
+            saving = pool.submit(lambda: client.checkpoint().global_step)
+            wait_for(lambda: bool(bed.history.of(Save, 1)), "the entry")
+            # Both have been asked; they answer behind the next push, which comes after the checkpoint.
+            for session in (first, second):
+                session.send(ONES, 1)
+                session.wait()
+            step = saving.result(20)
+        state = state_of(tmp_path, step)
+        for spec in SPECS:
+            assert np.array_equal(state[spec.name, "residual.1"], kept[spec.name])
+            assert not np.array_equal(second._keeping.feedback.old[spec.name], kept[spec.name])

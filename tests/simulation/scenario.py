@@ -105,6 +105,9 @@ def scenario(seed: int) -> Scenario:
     fatal = random.choice(FATAL) if random.random() < 0.25 else ""
     faults = {name: random.choice((1.0, 1.0, 4.0)) for name in names}
     more = Random(seed ^ 0xD15C)
+    if Random(seed ^ 0x70B4).random() < 0.15:
+        # The rules of numbers are others then: see `SyncRounds`.
+        settings["compress"] = "topk:0.5"
     durable = seed >= DURABLE_FROM and more.random() < 0.7
     if durable:
         fatal = "" if fatal == "reboot" else fatal
