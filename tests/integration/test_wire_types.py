@@ -13,8 +13,9 @@ from light_worker import Outcome, run_worker, run_workers
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
+from grpc_ps.client import feedback as feedback_module
 from grpc_ps.client.shared.blocks import ParameterSpec, place
-from grpc_ps.client.shared.errors import Mismatch
+from grpc_ps.client.shared.errors import InvalidPush, Mismatch
 from grpc_ps.client.shared.image import block_views, gradients_layout
 
 # More than one block, several chunks, and parameters that travel as they are.
@@ -183,3 +184,56 @@ def test_whoever_states_another_form_is_refused_with_both() -> None:
             run_worker(cluster.addresses, SPECS, constant(1), stated={"push_dtype": "float16"})
         done = run_worker(cluster.addresses, SPECS, constant(1), stated={"push_dtype": "bfloat16"})
         assert done.order == ["APPLIED"]
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "topk"])
+def test_a_late_push_gives_back_what_it_took(form: str) -> None:
+    """Two hold numbers of one round of one; the second to come is late, and its next push has all that it kept."""
+    presets = {**FORMS[form], "mode": "sync", "workers": 1, "backup": 1, "steps": 100, "optimizer": "sgd"}
+    with (
+        LocalCluster(2, presets=presets) as cluster,
+        PSClient(cluster.addresses, timeout=20) as one,
+        PSClient(cluster.addresses, timeout=20) as other,
+    ):
+        cluster.history.keep_images = True
+        fast = one.join("test", SPECS)
+        fast.open(initial())
+        slow = other.join("test", SPECS)
+        fast.begin()
+        slow.begin()
+        late = by_batch(2)
+        one.push(by_batch(1))
+        assert other.push(late).outcome == "LATE"
+        feedback = slow._keeping.feedback
+        assert feedback is not None
+        assert not any(np.any(array) for array in feedback.old.values())
+        last = by_batch(3)
+        assert other.push(last).outcome == "APPLIED"
+        cluster.history.wait_equal()
+        sums = applied(cluster.history, 2)
+        ones = fast._keeping.feedback
+        assert ones is not None
+        for name in ("a", "c"):
+            kept = feedback.old[name] + ones.old[name]
+            assert np.array_equal(sums[name] + kept, (by_batch(1)[name] + last[name]).ravel())
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_indices_that_do_not_rise_are_refused_and_change_nothing(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    presets = {"compress": "topk:0.5", "steps": 2, "optimizer": "sgd"}
+    with LocalCluster(shards, presets=presets) as cluster:
+        with PSClient(cluster.addresses, timeout=20) as client:
+            session = client.join("test", SPECS)
+            session.open(initial())
+            session.begin()
+            monkeypatch.setattr(feedback_module, "largest", lambda values, count, scratch: np.arange(count)[::-1])
+            with pytest.raises(
+                InvalidPush, match=r"the indices in block \d+ to \d+ of [ac] do not rise, or are not below"
+            ):
+                client.push(by_batch(0))
+        monkeypatch.undo()
+        with PSClient(cluster.addresses, timeout=20) as client:
+            values = client.pull()
+            assert values.global_step == 0
+            assert all(np.array_equal(values.values[name], array) for name, array in initial().items())
+        assert Worker().run(cluster.addresses, 0).order == ["APPLIED", "APPLIED"]
