@@ -121,7 +121,7 @@ class SyncRounds:
     not span epochs. Of more than N + K workers (which only a change of N and K leaves) the last by index are spare.
 
     Workers that keep back a part of what they push are not alike: which one computes a batch matters. So without backup
-    workers the numbers of such a round are handed out together, in order of indices, once all workers want one.
+    workers the numbers of such a round are handed out together, in order of indices, once all of them want one.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -132,6 +132,8 @@ class SyncRounds:
         self.waits = "waiting for its round"
         keeps_back = bool(settings["compress"]) or settings["push_dtype"] != "float32"
         self._in_order = keeps_back and not self._backup
+        self._able = self.needed
+        self._gathered = 0
         self._whole: list[Push] = []
         self._epoch: int | None = None
         self._settled: int | None = None
@@ -146,6 +148,7 @@ class SyncRounds:
 
     def take(self, numbers: BatchNumbers, able: int) -> list[Push]:
         """The first pushes of the round, once they are its quorum."""
+        self._able = able
         quorum = self._quorum(numbers, able)
         if not self._whole or len(self._whole) < quorum:
             return []
@@ -187,10 +190,12 @@ class SyncRounds:
         return number if self._spans(numbers) else numbers.next_in(self._epoch)
 
     def _gathers(self, members: Sequence[Member], numbers: BatchNumbers) -> bool:
-        """Whether a round whose numbers go out together has not all workers yet."""
+        """Whether a round whose numbers go out together has not all of its workers yet."""
         if not self._in_order or self._whole or self._held(numbers):
             return False
-        return not all(member.waiting for member in members if self._takes_part(member, members))
+        present = [member.waiting for member in members if self._takes_part(member, members)]
+        self._gathered = sum(present)
+        return not all(present) or self._gathered < self._quorum(numbers, self._able)
 
     def _takes_part(self, member: Member, members: Sequence[Member]) -> bool:
         """Whether it is not spare, and has no push in the open round: perhaps one of its index's former life."""
@@ -216,6 +221,8 @@ class SyncRounds:
     def settle(self, numbers: BatchNumbers, least: int) -> bool:
         """If it has `least` workers, or all that the epoch still needs."""
         held = self._held(numbers)
+        if self._in_order and not held:
+            held = self._gathered
         if held < min(least, self._due(numbers)):
             return False
         self._settled = held

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from job_driver import Driver
+from job_driver import Driver, W
 
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.resuming import Restored
+from grpc_ps.psserver.lead.saving import TrainingState
+from grpc_ps.psserver.lead.settings import complete
 
 KEEPS_BACK: list[dict[str, Any]] = [{"compress": "topk:0.1"}, {"push_dtype": "bfloat16"}]
 
@@ -73,3 +77,51 @@ def test_a_job_that_lost_a_worker_between_two_rounds_waits_for_the_next_one() ->
     again = driver.join(9, 0)
     driver.job.ask(0, again.incarnation, 0, driver.now)
     assert released(driver) == {0: 2}
+
+
+def test_a_job_that_goes_back_waits_for_all_before_the_first_number() -> None:
+    """It has started long ago, and whoever is the first to come again must not take another one's number."""
+    restored = Restored(
+        name="step-00000004",
+        run=7,
+        model="linear",
+        parameters=W,
+        settings=complete({"mode": "sync", "workers": 2, "steps": 100, **KEEPS_BACK[0]}),
+        opened={},
+        opened_count=1,
+        state=TrainingState(step=4, cursor=8, started=True),
+        cold=False,
+    )
+    driver = Driver(restored=restored)
+    for index in (1, 0):
+        assert released(driver) == {}
+        member = driver.join(index + 1, index)
+        driver.job.ask(index, member.incarnation, 0, driver.now)
+    assert released(driver) == {0: 8, 1: 9}
+
+
+def missed(driver: Driver, member: Member) -> None:
+    """Passes the time after which a round goes on without a worker; `member` beats."""
+    for _ in range(2):
+        driver.job.beat(member.worker, member.incarnation, driver.now)
+        driver.job.tick(driver.now)
+        driver.now += driver.job.limits.rejoin + 1
+    driver.job.beat(member.worker, member.incarnation, driver.now)
+    driver.job.tick(driver.now)
+
+
+def test_rounds_go_on_without_a_worker_that_does_not_come_back() -> None:
+    """With `min_workers`, also where it is missed before any number has been handed out."""
+    driver, members = opened(2, [0, 1], min_workers=1, limits=Limits(rejoin=6), **KEEPS_BACK[0])
+    driver.push(members[0])
+    driver.push(members[1])
+    assert released(driver) == {0: 0, 1: 1} | {0: 2, 1: 3}
+    driver.job.leave(0, members[0].incarnation, driver.now)
+    driver.push(members[1])
+    assert released(driver) == {}
+    missed(driver, members[1])
+    assert [len(apply.pushes) for apply in driver.applies()] == [2, 1]
+    missed(driver, members[1])
+    assert released(driver) == {1: 2}
+    driver.push(members[1])
+    assert [len(apply.pushes) for apply in driver.applies()] == [2, 1, 1]
