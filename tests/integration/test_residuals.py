@@ -175,7 +175,7 @@ def test_what_is_kept_is_as_of_the_checkpoint_whatever_was_pushed_since(tmp_path
         kept = {name: array.copy() for name, array in second._keeping.feedback.old.items()}
         with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(1) as pool:
             saving = pool.submit(lambda: client.checkpoint().global_step)
-            wait_for(lambda: bool(bed.history.of(Save, 1)), "the entry")
+            wait_for(lambda: len(bed.history.of(Save, 1)) == 2, "the entry behind that of step 0")
             # Both have been asked; they answer behind the next push, which comes after the checkpoint.
             for session in (first, second):
                 session.send(ONES, 1)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpc_ps.client.shared.image import Layout
+from grpc_ps.client.shared.wire_form import WireForm
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver.lead.log import Answer, Done, PushId
 from grpc_ps.psserver.lead.parts import Push
@@ -29,7 +30,8 @@ class Plan:
     def __init__(self) -> None:
         self.job = 0
         self.gradients = self.values = Layout((), (), IMAGE_BYTES)
-        self.squared = ()
+        self.squared = self.blocks = ()
+        self.push = WireForm()
 
 
 PLAN = Plan()

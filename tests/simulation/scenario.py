@@ -15,6 +15,7 @@ LIMITS = Limits(lease=1.6, link=4.0, start=10.0, rejoin=3.0, pin=2.0, recovery=8
 RUN = 7
 
 DURABLE_FROM = 1000
+KEEPS_BACK_FROM = 10_000
 """Seeds below are of jobs without checkpoints: those that failed before there were any still do what they did."""
 
 FAULTS = (
@@ -105,7 +106,7 @@ def scenario(seed: int) -> Scenario:
     fatal = random.choice(FATAL) if random.random() < 0.25 else ""
     faults = {name: random.choice((1.0, 1.0, 4.0)) for name in names}
     more = Random(seed ^ 0xD15C)
-    if Random(seed ^ 0x70B4).random() < 0.15:
+    if seed >= KEEPS_BACK_FROM and Random(seed ^ 0x70B4).random() < 0.15:
         # The rules of numbers are others then: see `SyncRounds`.
         settings["compress"] = "topk:0.5"
     durable = seed >= DURABLE_FROM and more.random() < 0.7
