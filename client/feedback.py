@@ -160,6 +160,9 @@ class _SparsePart:
             source = _source(block, self._feedback, self._flat)
             if selection.count is None:
                 image[at : at + block.nbytes] = source
+            elif selection.count == block.size:
+                values = image[at : at + block.size * self._dtype.itemsize].view(self._dtype)
+                self._feedback.round_to(block.parameter, block.start, source, values)
             else:
                 self._select(selection, selection.count, source, image, scratch)
         return image

@@ -114,9 +114,12 @@ class _SparseUnpacking:
         return ""
 
     def _place(self, selection: Selection, count: int, target: Array) -> bool:
+        values = self._wire[selection.values : selection.values + count * self._dtype.itemsize].view(self._dtype)
+        if count == len(target):
+            target[...] = values
+            return True
         indices = self._wire[selection.indices : selection.indices + count * INDEX_BYTES].view("<u4")
         if not are_indices(indices, len(target)):
             return False
-        values = self._wire[selection.values : selection.values + count * self._dtype.itemsize]
-        target[indices] = values.view(self._dtype)
+        target[indices] = values
         return True

@@ -13,6 +13,8 @@ from grpc_ps.protos import job_pb2
 
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
 INDEX_BYTES = 4
+SMALL_BLOCK = 4096
+"""Elements up to which a block is sent whole: it saves next to nothing, and last layers and biases need every step."""
 
 _TOPK = re.compile(r"topk:(\d{1,20}|\d{0,20}\.\d{1,20})", re.ASCII)
 
@@ -39,8 +41,8 @@ class WireForm:
         return self.lossy and block.trainable and block.dtype == "float32"
 
     def count(self, size: int) -> int:
-        """How many of a block's elements are sent: the ratio of them, rounded up, at least one."""
-        if self.ratio is None:
+        """How many of a block's elements are sent: the ratio of them, rounded up, at least one; of a small one all."""
+        if self.ratio is None or size <= SMALL_BLOCK:
             return size
         return max(1, -(-self.ratio.numerator * size // self.ratio.denominator))
 
@@ -94,8 +96,9 @@ class Selection:
     """A block of the placement in a push of largest elements.
 
     Attributes:
-        count: elements that are sent; None where all of them are, as they are.
-        indices: where their indices within the block begin in the image, uint32, each above the one before.
+        count: elements that are sent in the form's type; None where all of them are, as they are.
+        indices: where their indices within the block begin in the image, uint32, each above the one before; there are
+            none where all elements are sent.
         values: where the elements begin.
     """
 
@@ -123,7 +126,7 @@ def sparse_gradients(blocks: Iterable[Block], form: WireForm) -> SparseLayout:
     for block in (block for block in blocks if block.floating):
         if form.reduces(block):
             count = form.count(block.size)
-            values = end + _padded(count * INDEX_BYTES)
+            values = end + (_padded(count * INDEX_BYTES) if count < block.size else 0)
             selections.append(Selection(block, count, end, values))
             end = values + _padded(count * ITEM_BYTES[form.dtype])
         else:

@@ -17,6 +17,7 @@ from recovery_bed import RecoveryBed
 from saved_jobs import SPECS, state_of, training
 
 from grpc_ps.client import PSClient, TrainingSession
+from grpc_ps.client.shared import wire_form
 from grpc_ps.psserver.lead.log import Entry, Save
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -36,6 +37,14 @@ def waves(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[
 def presets(form: str, **more: Any) -> dict[str, Any]:
     rounds = {"mode": "sync", "workers": WORKERS, "steps": STEPS}
     return {"optimizer": "adam", "learning_rate": 0.05, **FORMS[form], **rounds, **more}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_block_is_small() -> Iterator[None]:
+    """Of the few elements here some are kept back, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_form, "SMALL_BLOCK", 0)
+        yield
 
 
 def nothing(bed: RecoveryBed) -> None:

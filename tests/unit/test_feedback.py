@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from grpc_ps.client.feedback import Feedback
+from grpc_ps.client.shared import wire_form
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.image import Layout, aligned_buffer, block_views, gradients_layout
 from grpc_ps.client.shared.wire_form import WireForm
@@ -151,7 +152,8 @@ def test_a_push_that_is_sent_again_or_not_applied_leaves_what_was_there(form: Wi
         assert np.array_equal(array, behind[name])
 
 
-def test_the_numbers_of_one_push_by_hand() -> None:
+def test_the_numbers_of_one_push_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_form, "SMALL_BLOCK", 0)
     specs = [ParameterSpec(name="w", shape=(5,), dtype="float32")]
     blocks = place(specs, 1).shards
     w = np.array([1 + 2**-9, -3, 2, 3, 0.5], np.float32)

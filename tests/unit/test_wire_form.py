@@ -46,8 +46,17 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "size", "count"),
-    # In floating point 0.07 * 100 is above 7.
-    [("0.07", 100, 7), ("0.01", 100, 1), ("0.01", 101, 2), ("0.01", 1, 1), ("1", 33, 33), ("0.000001", 262144, 1)],
+    # In floating point 0.07 * 10000 is above 700. Small blocks are sent whole.
+    [
+        ("0.07", 10_000, 700),
+        ("0.01", 10_000, 100),
+        ("0.01", 10_001, 101),
+        ("0.01", 4097, 41),
+        ("0.01", 4096, 4096),
+        ("0.01", 1, 1),
+        ("1", 5000, 5000),
+        ("0.000001", 262_144, 1),
+    ],
 )
 def test_the_part_that_is_sent_is_rounded_up(ratio: str, size: int, count: int) -> None:
     assert WireForm("float32", Fraction(ratio)).count(size) == count
@@ -79,11 +88,12 @@ def test_without_rounding_the_layouts_are_those_of_the_images() -> None:
 
 
 def test_the_largest_elements_are_laid_out_block_by_block() -> None:
-    layout = sparse_gradients(BLOCKS, WireForm("float16", Fraction("0.45")))
+    large = Block("e", 0, 5000, "float32", True)
+    layout = sparse_gradients([*BLOCKS, large], WireForm("float16", Fraction("0.0036")))
     found = [(s.block.parameter, s.count, s.indices, s.values) for s in layout.selections]
-    # 18 indices of 4 bytes, then as many elements of 2.
-    assert found == [("a", 18, 0, 128), ("b", None, 192, 192), ("d", None, 256, 256)]
-    assert layout.total_bytes == 320
+    # Of `a` all elements, of `e` 18 indices of 4 bytes, then as many elements of 2.
+    assert found == [("a", 40, 0, 0), ("b", None, 128, 128), ("d", None, 192, 192), ("e", 18, 256, 384)]
+    assert layout.total_bytes == 448
 
 
 def test_a_large_parameter_is_selected_from_in_blocks_of_the_placement() -> None:
