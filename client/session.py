@@ -119,8 +119,11 @@ class TrainingSession:
             self._attempt(self._ask)
         return self.wait()
 
-    def send(self, gradients: Mapping[str, Any], examples: int) -> None:
-        """Sends the gradients of the batch of the last reply, computed with the parameters that came with it.
+    def send(self, gradients: Mapping[str, Any], examples: int, *, base_step: int | None = None) -> None:
+        """Sends the gradients of the batch of the last reply.
+
+        They were computed with the parameters that came with that, or with those before: then `base_step` is the step
+        of the reply before. Rounds do not take those.
 
         `gradients` has the floating-point parameters by name, as arrays or other C-contiguous buffers; `examples` is
         the push's weight. Returns when all is handed to gRPC. A broken link is no error here: `wait` mends it.
@@ -132,7 +135,7 @@ class TrainingSession:
         self.times.lap(COMPUTE)
         header = wire.PushHeader(
             kind=wire.PushHeader.KIND_GRADIENTS,
-            base_step=released.global_step,
+            base_step=released.global_step if base_step is None else base_step,
             batch=released.batch,
             examples=examples,
         )

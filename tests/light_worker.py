@@ -77,13 +77,15 @@ def run_worker(
     pushes: int | None = None,
     timeout: float = 20.0,
     rejoin: bool = False,
+    overlap: bool = False,
     security: Security | None = None,
     faults: Faults | None = None,
     **join: Any,
 ) -> Outcome:
     """Joins, opens if it is the first, and pushes until the job is done (or `pushes` were made), then leaves.
 
-    With `rejoin` a worker joins again as a real one does, when its lease has ended or the job has gone back.
+    With `rejoin` a worker joins again as a real one does, when its lease has ended or the job has gone back. With
+    `overlap` it computes the next gradient while a push is exchanged.
     """
     initial = initial or {spec.name: np.zeros(spec.shape, spec.dtype) for spec in parameters}
     outcome = Outcome()
@@ -94,7 +96,7 @@ def run_worker(
             try:
                 if session.opener:
                     session.open(initial)
-                _push_on(client, session, gradient, outcome, pushes)
+                _push_on(client, session, Ahead(session, gradient, overlap), outcome, pushes)
             except Crash:
                 abandon(session)
             except (Fenced, RolledBack):
@@ -106,16 +108,41 @@ def run_worker(
             return outcome
 
 
-def _push_on(
-    client: PSClient, session: TrainingSession, gradient: Gradient, outcome: Outcome, pushes: int | None
-) -> None:
+class Ahead:
+    """Computes gradients when they are due, or one ahead, as `worker.gradients` does."""
+
+    def __init__(self, session: TrainingSession, gradient: Gradient, overlap: bool) -> None:
+        self._session = session
+        self._gradient = gradient
+        self._overlap = overlap
+        self._ahead: tuple[int, tuple[Mapping[str, np.ndarray], int], int] | None = None
+
+    def push(self, reply: Reply) -> Reply:
+        """Pushes the gradient of the batch of that reply."""
+        session, ahead = self._session, self._ahead
+        assert reply.batch is not None
+        if ahead is None or ahead[0] != reply.batch:
+            ahead = reply.batch, self._compute(reply.batch), reply.global_step
+        _, (gradients, examples), step = ahead
+        session.send(gradients, examples, base_step=step)
+        self._ahead = None
+        if self._overlap and reply.hint is not None:
+            self._ahead = reply.hint, self._compute(reply.hint), reply.global_step
+        reply = session.wait()
+        if reply.outcome == "LATE":
+            self._overlap, self._ahead = False, None
+        return reply
+
+    def _compute(self, batch: int) -> tuple[Mapping[str, np.ndarray], int]:
+        return self._gradient(self._session.worker, batch, self._session.parameters)
+
+
+def _push_on(client: PSClient, session: TrainingSession, ahead: Ahead, outcome: Outcome, pushes: int | None) -> None:
     reply = session.begin()
     outcome.first_step = reply.global_step
     while not reply.done and (pushes is None or outcome.outcomes.total() < pushes):
-        assert reply.batch is not None
-        gradients, examples = gradient(session.worker, reply.batch, session.parameters)
         outcome.sent += 1
-        reply = client.push(gradients, examples)
+        reply = ahead.push(reply)
         outcome.outcomes[str(reply.outcome)] += 1
         outcome.order.append(str(reply.outcome))
         outcome.repeated += reply.repeated

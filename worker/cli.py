@@ -13,7 +13,7 @@ import click
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean
-from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated_flags
+from grpc_ps.client.shared.job_flags import check_job_flags, job_options, overlap_option, stated_flags
 from grpc_ps.client.shared.limit_flags import grace_option
 from grpc_ps.client.shared.process import prepare_process
 from grpc_ps.client.shared.security_flags import security_from_flags, security_options
@@ -50,6 +50,9 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
 
     check_job_flags(flags)
     stated = stated_flags(flags)
+    if flags["overlap"]:
+        # Rounds take no gradient of an older step: a job in rounds refuses this worker.
+        stated["mode"] = "async"
     _check_index(flags["index"], stated)
     if flags["ps"] is None and not flags["check"]:
         raise click.UsageError("--ps: must be given: HOST:PORT,..., the lead shard first")
@@ -69,6 +72,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         initial=open_initial(flags["init_from"]) if flags["init_from"] is not None else None,
         device=device,
         connect_timeout=flags["connect_timeout"],
+        overlap=flags["overlap"],
         json=flags["json"],
         security=security_from_flags(flags),
         faults=fault_plan(flags),
@@ -93,6 +97,7 @@ _EPILOG = (
     type=FilePath(),
     help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
 )
+@overlap_option()
 @connect_timeout_option("servers that are not there yet")
 @grace_option("Seconds to leave the job in after a signal.")
 @security_options()

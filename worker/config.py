@@ -37,6 +37,8 @@ class WorkerConfig:
     """As "cpu:0"; None leaves it to TensorFlow."""
     connect_timeout: float = 60.0
     """Seconds for which servers may be unreachable at the start."""
+    overlap: bool = False
+    """Whether the next gradient is computed while a push is exchanged."""
     json: bool = False
     security: Security | None = None
     """TLS and token for the way to the servers."""

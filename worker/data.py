@@ -86,6 +86,10 @@ class Feed(Protocol):
     def prepare(self, number: int | None) -> None:
         """Makes ready the batch that is expected next; None if it is not known which one that is."""
 
+    @property
+    def prepared(self) -> Fed | None:
+        """The batch that is ready, and still to be taken; None if there is none."""
+
     def take(self, number: int) -> Fed | None:
         """The batch for this number, prepared or not; None if the worker's data is used up."""
 
@@ -102,6 +106,11 @@ class NumberedFeed:
         """See `Feed`."""
         if number is not None:
             self._ready = self.take(number)
+
+    @property
+    def prepared(self) -> Fed | None:
+        """See `Feed`."""
+        return self._ready
 
     def take(self, number: int) -> Fed:
         """See `Feed`: there always is one.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
-from grpc_ps.client.shared.errors import Fenced, RolledBack
+from grpc_ps.client.shared.errors import Fenced, Mismatch, RolledBack
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.models import Array, StreamDataset
@@ -68,7 +68,8 @@ class Worker:
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
         step = Step(self._model, name=config.model, device=config.device)
-        self._trainer = Trainer(self._model, step, self._progress, evaluate=evaluate, at=self._faults.at)
+        at, overlap = self._faults.at, config.overlap
+        self._trainer = Trainer(self._model, step, self._progress, overlap=overlap, evaluate=evaluate, at=at)
 
     def _make_evaluator(self, factory: ModelFactory) -> Evaluator | None:
         if self._data.test is None:
@@ -122,15 +123,20 @@ class Worker:
                 session.leave()
 
     def _join(self, client: PSClient) -> TrainingSession:
-        session = client.join(
-            self._model.name,
-            self._specs,
-            stated=stated_settings(self._config, self._data.train),
-            defaults=default_settings(self._config.stated, self._model.defaults),
-            index=self._config.index,
-            run=self._run,
-            on_wait=lambda missing: event(_LOGGER, "waiting", missing=missing),
-        )
+        try:
+            session = client.join(
+                self._model.name,
+                self._specs,
+                stated=stated_settings(self._config, self._data.train),
+                defaults=default_settings(self._config.stated, self._model.defaults),
+                index=self._config.index,
+                run=self._run,
+                on_wait=lambda missing: event(_LOGGER, "waiting", missing=missing),
+            )
+        except Mismatch as error:
+            if self._config.overlap and "mode: " in str(error):
+                raise Mismatch(f"--overlap, which is for async: {error}") from error
+            raise
         setup_logging(f"worker {session.worker}")
         self._run = session.run  # Joining again must not open another job.
         event(_LOGGER, "joined", worker=session.worker, incarnation=session.incarnation, opener=session.opener)

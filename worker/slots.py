@@ -19,12 +19,13 @@ Kind: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], np.dtype[Any], tuple[int
 
 @dataclass(frozen=True)
 class Fed:
-    """A batch as the step takes it."""
+    """A batch as the step takes it. `loading` tells apart what was in the same memory, and so has the same tensors."""
 
     number: int
     examples: int
     features: tf.Tensor
     labels: tf.Tensor
+    loading: int = 0
 
 
 class _Slot:
@@ -64,6 +65,7 @@ class Slots:
     def __init__(self) -> None:
         self._slots: list[_Slot | None] = [None, None]
         self._turn = 0
+        self._loadings = 0
         self._kind: Kind | None = None
 
     def load(self, number: int, batch: Batch) -> Fed:
@@ -79,7 +81,8 @@ class Slots:
         if slot is None or not slot.holds(batch):
             slot = self._slots[self._turn] = _Slot(batch)
         features, labels = slot.fill(batch)
-        return Fed(number, len(batch[1]), features, labels)
+        self._loadings += 1
+        return Fed(number, len(batch[1]), features, labels, self._loadings)
 
     def _check_kind(self, batch: Batch) -> None:
         """What the step was traced for is the first batch; memory of the wrong kind would also be broadcast into."""

@@ -37,6 +37,11 @@ class StreamFeed:
             where = f"batch {self._taken} of share {self.share}"
             self._error = DataError(f"the data {self._name!r} failed at {where}: {describe_error(error)}")
 
+    @property
+    def prepared(self) -> Fed | None:
+        """See `Feed`; whatever number comes, this is its batch."""
+        return self._ready
+
     def take(self, number: int) -> Fed | None:
         """The next batch, None if the share is used up.
 

@@ -12,16 +12,14 @@ from grpc_ps.client.shared.errors import JobFailed, NonFinite
 from grpc_ps.client.shared.logs import event
 from grpc_ps.models import Array, Model
 from grpc_ps.worker.data import Feed
+from grpc_ps.worker.gradients import ComputeStep, Gradients
 from grpc_ps.worker.progress import Progress
-from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.variables import Variables
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 
 NON_FINITE_LIMIT = 5
 """Refused pushes in a row after which a worker gives up: its model or data is broken."""
-
-ComputeStep = Callable[[Fed], tuple[tf.Tensor, dict[str, Array]]]
 
 
 class Trainer:
@@ -31,6 +29,7 @@ class Trainer:
         model: the one that `step` computes with.
         step: as `step.Step`.
         progress: counts and prints; counts go on from session to session.
+        overlap: compute the next gradient while a push is exchanged, where the mode takes gradients of older steps.
         evaluate: called with the global step after each step while this worker is the one to evaluate.
         at: called at the points where `--fault` may kill the process.
     """
@@ -41,12 +40,14 @@ class Trainer:
         step: ComputeStep,
         progress: Progress,
         *,
+        overlap: bool = False,
         evaluate: Callable[[int], None] = lambda _: None,
         at: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._model = model
         self._step = step
         self._progress = progress
+        self._overlap = overlap
         self._evaluate = evaluate
         self._at = at
         self._refused = 0
@@ -62,9 +63,9 @@ class Trainer:
         """
         reply = session.begin()
         self._progress.begin(session.worker, reply.global_step, target)
-        variables = Variables(self._model.variables, session.parameters)
+        gradients = self._gradients(session, feed)
         while not reply.done:
-            reply = self._one_step(session, feed, variables, reply)
+            reply = self._one_step(session, gradients, reply)
         self._progress.global_step = max(reply.global_step, self._progress.global_step)
         self._progress.loss = None if self._loss is None else float(self._loss)
         if reply.exit_code:
@@ -72,26 +73,32 @@ class Trainer:
         self._progress.ended = reply.reason
         self._progress.shown = self._shown(session.parameters)
 
-    def _one_step(self, session: TrainingSession, feed: Feed, variables: Variables, reply: Reply) -> Reply:
+    def _gradients(self, session: TrainingSession, feed: Feed) -> Gradients:
+        parameters = session.parameters
+        variables = Variables(self._model.variables, parameters)
+        overlap = self._overlap and session.settings.get("mode") == "async"
+        return Gradients(self._step, variables, parameters, feed, overlap=overlap, lap=session.times.lap)
+
+    def _one_step(self, session: TrainingSession, gradients: Gradients, reply: Reply) -> Reply:
         assert reply.batch is not None, "a release has parameters and a batch number together"
         session.times.skip()
-        batch = feed.take(reply.batch)
-        session.times.lap("input")
-        if batch is None:
+        computed = gradients.due(reply.batch, reply.global_step)
+        if computed is None:
             event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
             return session.finish()
-        variables.refresh()
-        loss, gradients = self._step(batch)
-        self._loss = loss
-        gradients.update(variables.deltas())
+        self._loss = computed.loss
         self._at("computed")
-        session.send(gradients, batch.examples)
+        session.send(computed.gradients, computed.batch.examples, base_step=computed.base_step)
         self._at("sent")
-        feed.prepare(reply.hint)
+        gradients.look_ahead(reply.hint, reply.global_step)
         reply = session.wait()
         self._at("answered")
-        if self._progress.step(reply.global_step, reply.outcome, batch.examples):
-            self._progress.show(loss, self._shown(session.parameters))
+        if self._progress.step(reply.global_step, reply.outcome, computed.batch.examples):
+            self._progress.show(computed.loss, self._shown(session.parameters))
+        if reply.outcome == "LATE" and gradients.overlaps:
+            # The job was set to another mode, which takes gradients of its present step alone.
+            gradients.overlaps = False
+            event(_LOGGER, "overlap_ended", global_step=reply.global_step, why="a push was late: the job is in rounds")
         self._account(session, reply)
         return reply
 

@@ -25,7 +25,7 @@ from grpc_ps.client.shared.flag_forms import NO_BOUND
 from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "grace")
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace")
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
 # Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
@@ -47,6 +47,7 @@ _CHECK_SECONDS = 120.0
 @click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic.")
 @click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
+@job_flags.overlap_option()
 @click.option(
     "--log-dir",
     type=flags.FilePath(file_okay=False),
@@ -129,6 +130,7 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
         click.UsageError: flags that exclude each other.
     """
     stated = {name: values[name] for name in (*_JOB_FLAGS, *_WORKER_FLAGS)}
+    stated["overlap"] = values["overlap"] or None  # There is no --no-overlap.
     if stated["mode"] == "sync":
         stated["workers"] = workers
     elif stated["backup"]:

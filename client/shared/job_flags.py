@@ -132,6 +132,12 @@ def job_options(*names: str) -> Callable[[Decorated], Decorated]:
     return add
 
 
+def overlap_option() -> Callable[[Decorated], Decorated]:
+    """Adds --overlap, which is a worker's own: it says how that computes."""
+    text = "Compute the next gradient while a push is exchanged: faster steps, staleness + 1. Needs --mode async."
+    return click.option("--overlap", is_flag=True, help=text)
+
+
 def stated_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that the flags state, by name; what is None or no setting is left out."""
     return {name: flags[name] for name in JOB_FLAGS if flags.get(name) is not None}
@@ -145,6 +151,8 @@ def check_job_flags(flags: Mapping[str, Any]) -> None:
     staleness = flags.get("max_staleness")
     if flags.get("mode") == "sync" and staleness is not None and staleness >= 0:
         raise click.UsageError(f"--max-staleness {staleness}: only with --mode async; in sync no gradient is stale")
+    if flags.get("mode") == "sync" and flags.get("overlap"):
+        raise click.UsageError("--overlap: only with --mode async; in sync no gradient is stale")
     clips = [name for name in CLIPS if flags.get(name)]
     if len(clips) > 1:
         raise click.UsageError(f"{' and '.join(map(flag_of, clips))}: at most one kind of clipping can be set")

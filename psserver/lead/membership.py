@@ -23,6 +23,7 @@ class Member:
         pending: the sequence of a push that is whole everywhere and not decided; 0 if none.
         batch: the number leased to it, None if none.
         base_steps: steps of the parameters released to it with that number: more than one where a link broke.
+        previous_steps: the same of the number that it held before.
         waiting: it wants parameters and a number.
         owed: an outcome that is not answered yet.
         sending: a push that has begun to arrive.
@@ -44,6 +45,7 @@ class Member:
     pending: int = 0
     batch: int | None = None
     base_steps: list[int] = field(default_factory=list)
+    previous_steps: list[int] = field(default_factory=list)
     waiting: bool = False
     owed: Result | None = None
     sending: Push | None = None
@@ -65,6 +67,14 @@ class Member:
             self.held_seconds += now - self.whole_at
         self.whole_at = None
 
+    def may_push(self, push: Push) -> bool:
+        """Whether that is a gradient which it was to compute.
+
+        It may have computed it while its push before was exchanged: with the parameters of the release before. Rounds
+        find that such a push is late.
+        """
+        return push.batch == self.batch and push.base_step in (*self.base_steps, *self.previous_steps)
+
     def decide(self, result: Result) -> None:
         """Records what became of its next push; the answer is owed, and then new parameters."""
         self.sequence = result.sequence
@@ -72,7 +82,7 @@ class Member:
         self.pending = 0
         self.sending = None
         self.batch = None
-        self.base_steps = []
+        self.previous_steps, self.base_steps = self.base_steps, []
         self.waiting = not self.out_of_data
         self.outcomes[result.outcome] += 1
         if result.outcome == "APPLIED":

@@ -129,7 +129,7 @@ class Training:
 
         One whose round is closed is decided without waiting for the rest: then this returns True.
         """
-        if push.batch != member.batch or push.base_step not in member.base_steps:
+        if not member.may_push(push):
             return False
         member.sending = push
         self._decide_if_late(member)
@@ -147,7 +147,7 @@ class Training:
             Refusal: INVALID_PUSH where it is not what the member was to compute.
         """
         sequence = push.id.sequence
-        if push.batch != member.batch or push.base_step not in member.base_steps:
+        if not member.may_push(push):
             raise Refusal(
                 "INVALID_PUSH",
                 f"push {sequence} of worker {member.worker} is for batch {push.batch} at step {push.base_step}; "

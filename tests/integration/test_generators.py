@@ -100,3 +100,16 @@ def test_a_generator_that_fails_ends_its_worker_and_no_other() -> None:
             raise bad
         assert [one.summary["outcomes"] for one in good] == [{"APPLIED": 5}]
         assert cluster.wait_ended() == [None]
+
+
+def test_every_batch_of_every_share_is_used_once_by_workers_that_overlap() -> None:
+    with LocalCluster(2, presets={"workers": 2}) as cluster:
+        trained = train_in(cluster, taped(7, 12), overlap=True)
+        assert [one.error for one in trained] == [None, None]
+        assert cluster.wait_ended() == [None, None]
+    shares: dict[int, list[int]] = {0: [], 1: []}
+    for update in cluster.history.updates[0]:
+        for used in update.pushes:
+            shares[used.push.worker].append(used.examples)
+    # The first batch of a share has four examples, each later one another more.
+    assert shares == {0: list(range(4, 11)), 1: list(range(4, 16))}

@@ -60,6 +60,7 @@ class Scenario:
         plan: when checkpoints are written, None for never; `disk` is how long a part takes, mostly; `disk_chance` that
             it, or a commit, cannot be written.
         save_limit: seconds that an attempt may take.
+        overlaps: every second worker computes its next gradient while a push is exchanged.
         spare: worker processes at the start beyond those that are needed.
         rejoins: whether fenced workers join again, and lost ones are replaced.
     """
@@ -88,6 +89,7 @@ class Scenario:
     disk: float
     disk_chance: float
     save_limit: float
+    overlaps: bool
 
     @property
     def endless(self) -> bool:
@@ -136,6 +138,7 @@ def scenario(seed: int) -> Scenario:
         plan=_plan(more) if durable else None,
         disk=more.choice((0.0, 0.01, 0.1, 0.5)),
         disk_chance=more.choice((0.0, 0.0, 0.02, 0.3)),
+        overlaps=seed % 4 == 3 and settings["mode"] == "async",
         save_limit=more.choice((LIMITS.save, LIMITS.save, 0.8)),
     )
 

@@ -2,7 +2,8 @@
 
 Mirrored: streams to all shards live and end together; after a break all are made again, the worker asks, and sends its
 push to those shards that do not hold it whole, unless it knows what became of it; answers are read from whichever shard
-lags; a worker that is fenced joins again as a new life; one whose generation is over does so in the same process.
+lags; a worker that is fenced joins again as a new life; one whose generation is over does so in the same process. Some
+compute the gradient of the number that was hinted while a push is exchanged, with the parameters of that push.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Worker:
         since: when it began to wait.
         why: how it ended: "done", "fenced", "crashed", "left", "lost", "refused" or "nan", with `code`.
         recovering: since when it has no streams, None while it has.
+        overlaps: whether it computes ahead; then `ahead` is what was released with the parameters of its last push.
         batches: of its own data that are left; None where it has all data.
         generation, checker: of the membership; `era` is its life.
     """
@@ -76,6 +78,8 @@ class Worker:
         self.answers = Answers(shards, 0)
         self.versions: list[int] = [0] * shards
         self._reply = Reply()
+        self.ahead: Reply | None = None
+        self.overlaps = self.world.scenario.overlaps and self.nonce % 2 == 0
         self._broken = self.opener = False
         self._fresh = True
         self.sender.stop()
@@ -217,6 +221,8 @@ class Worker:
             self.end(reply.exit_code, "done")
             return
         checker.released(self, reply)
+        if reply.outcome == "LATE":
+            self.overlaps, self.ahead = False, None
         self._refused = self._refused + 1 if reply.outcome == "NON_FINITE" else 0
         if self._refused >= NON_FINITE_LIMIT:
             self.end(5, "nan")
@@ -243,11 +249,16 @@ class Worker:
             self.batches -= 1
         reply, world = self._reply, self.world
         assert reply.batch is not None
+        base_step = reply.global_step
+        if self.ahead is not None and self.ahead.hint == reply.batch:
+            base_step = self.ahead.global_step
+            self.checker.seen["computed ahead"] += 1
+        self.ahead = reply if self.overlaps else None
         name = PushId(self.worker, self.incarnation, self.sequence + 1)
         examples = self.checker.numbers.examples(reply.batch)
         nan = world.nan_chance and world.draw() < world.nan_chance
         nan_on = world.choose(range(len(self.versions))) if nan else -1
-        self._send(Push(name, reply.global_step, reply.batch, examples), nan_on)
+        self._send(Push(name, base_step, reply.batch, examples), nan_on)
 
     def _send(self, push: Push, nan_on: int) -> None:
         self.sequence += 1

@@ -117,6 +117,7 @@ def test_launch_passes_flags_on(install, capsys):
         "--push-dtype bfloat16",
         "--compress topk:0.01",
         "--device cpu:1",
+        "--overlap",
     ],
 )
 def test_launch_passes_each_flag_on_as_it_is_typed(install, capsys, typed):

@@ -79,6 +79,10 @@ def test_values_of_model_arguments(text: str, value: object) -> None:
         ((*LINEAR, "--connect-timeout", "inf"), "--connect-timeout inf: must be a finite number above 0"),
         (("--model", "linear"), "--ps: must be given: HOST:PORT,..., the lead shard first"),
         (("--ps", "a:1"), "Missing option '--model'."),
+        (
+            (*LINEAR, "--mode", "sync", "--overlap"),
+            "--overlap: only with --mode async; in sync no gradient is stale",
+        ),
     ],
 )
 def test_usage(args: tuple[str, ...], says: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ class FakeSession:
 
     worker = 3
     evaluator = False
+    settings: Mapping[str, Any] = MappingProxyType({"mode": "async"})
 
     def __init__(self, steps: int, outcomes: tuple[str, ...] = (), last: Mapping[str, Any] | None = None) -> None:
         self.times = StepTimes()
         self.parameters = {name: aligned_array((1,), np.dtype(np.float32)) for name in ("w", "b")}
         self.sent: list[tuple[dict[str, float], int]] = []
         self.notes: list[tuple[int, float | None]] = []
+        self.base_steps: list[int] = []
         self._steps = steps
         self._outcomes = list(outcomes)
         self._last = dict(last or {})
@@ -52,7 +54,8 @@ class FakeSession:
     def begin(self) -> SimpleNamespace:
         return reply(self._step)
 
-    def send(self, gradients: Mapping[str, np.ndarray], examples: int) -> None:
+    def send(self, gradients: Mapping[str, np.ndarray], examples: int, *, base_step: int) -> None:
+        self.base_steps.append(base_step)
         self._waiting = {name: float(gradient[0]) for name, gradient in gradients.items()}
         self.sent.append((self._waiting, examples))
 
@@ -113,6 +116,47 @@ def test_outcomes_are_counted() -> None:
     assert (progress.global_step, progress.local_steps) == (3, 5)
 
 
+def test_with_overlap_every_push_but_the_first_is_of_the_release_before() -> None:
+    loop, progress = trainer(overlap=True)
+    session = FakeSession(1000)
+    loop.train(session, feed(), target=1000)
+    assert session.base_steps == [0, *range(999)]
+    assert (progress.global_step, progress.local_steps, progress.outcomes) == (1000, 1000, {"APPLIED": 1000})
+    assert session.parameters["w"][0] == pytest.approx(0.1, abs=0.0005)
+    assert session.parameters["b"][0] == pytest.approx(0.3, abs=0.0005)
+
+
+def test_with_overlap_the_gradient_is_that_of_the_parameters_before() -> None:
+    session = FakeSession(2)
+    session.parameters["w"][0] = 0.6
+    trainer(overlap=True)[0].train(session, feed(), target=2)
+    x, y = source(Line(), batch_size=100, seed=0).batch(1)
+    assert session.sent[1][0]["w"] == pytest.approx(float(np.mean(2 * (0.6 * x - y) * x)), rel=1e-5)
+
+
+def test_a_late_push_ends_the_overlap() -> None:
+    session = FakeSession(6, ("APPLIED", "APPLIED", "LATE"))
+    loop, progress = trainer(overlap=True)
+    loop.train(session, feed(), target=6)
+    assert session.base_steps == [0, 0, 1, 2, 3, 4, 5]
+    assert progress.outcomes == {"APPLIED": 6, "LATE": 1}
+
+
+@pytest.mark.parametrize("settings", [{"mode": "sync"}, {}])
+def test_nothing_overlaps_in_rounds(settings: Mapping[str, Any]) -> None:
+    session = FakeSession(3)
+    session.settings = settings
+    trainer(overlap=True)[0].train(session, feed(), target=3)
+    assert session.base_steps == [0, 1, 2]
+
+
+def test_non_finite_pushes_in_a_row_end_a_worker_that_overlaps() -> None:
+    session = FakeSession(3, ("NON_FINITE",) * 9)
+    with pytest.raises(NonFinite, match="5 pushes in a row"):
+        trainer(overlap=True)[0].train(session, feed(), target=3)
+    assert session.base_steps == [0] * NON_FINITE_LIMIT
+
+
 def test_b91_non_finite_pushes_in_a_row_end_the_worker() -> None:
     refused = ("NON_FINITE",) * (NON_FINITE_LIMIT - 1)
     loop, progress = trainer()
@@ -143,6 +187,8 @@ def test_a_worker_whose_data_is_used_up_waits_for_the_end() -> None:
     left = [NumberedFeed(source(Line(), batch_size=10, seed=0)).take(number) for number in range(2)]
 
     class Short:
+        prepared = None
+
         def prepare(self, number: int | None) -> None:
             pass
 
