@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from types import FrameType
@@ -11,6 +10,7 @@ from typing import Protocol
 
 # Seconds to leave the job in.
 GRACE_SECONDS = 5.0
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruptible(Protocol):
@@ -42,8 +42,10 @@ class Interrupt:
         signals, written = os.pipe()
         os.set_blocking(written, False)
         signal.set_wakeup_fd(written, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, self._taken)
+        # A child's signals are not for this process.
+        os.register_at_fork(after_in_child=_let_go)
         threading.Thread(target=self._tell, args=(signals,), name="interrupt", daemon=True).start()
 
     def watch(self, session: Interruptible) -> None:
@@ -54,7 +56,7 @@ class Interrupt:
         """Nothing: that there is a handler is what lets the signal reach the pipe instead of ending the process."""
 
     def _tell(self, signals: int) -> None:
-        number = os.read(signals, 1)[0]
+        number = _next(signals)
         if self._session is None:
             os._exit(128 + number)
         self.number = number
@@ -62,5 +64,21 @@ class Interrupt:
             self._session.interrupt(f"ended by {signal.Signals(number).name}")
         finally:
             # The process ends when the main thread has left the job; this thread then ends with it.
-            again, _, _ = select.select([signals], [], [], self.grace)
-            os._exit(128 + (os.read(signals, 1)[0] if again else number))
+            late = threading.Timer(self.grace, os._exit, (128 + number,))
+            late.daemon = True
+            late.start()
+            os._exit(128 + _next(signals))
+
+
+def _next(signals: int) -> int:
+    """Waits for a signal that ends a process. The pipe gets every one that has a handler, a user's own too."""
+    while (number := os.read(signals, 1)[0]) not in ENDING:
+        pass
+    return number
+
+
+def _let_go() -> None:
+    """In a forked child: its signals do again what they always do."""
+    signal.set_wakeup_fd(-1)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import ctypes, signal, sys, threading
+import ctypes, os, signal, sys, threading
 from grpc_ps.worker.interrupt import Interrupt
 
 class Session:
@@ -21,6 +21,19 @@ class Session:
 
 interrupt = Interrupt()
 interrupt.install()
+if "alarm" in sys.argv:
+    signal.signal(signal.SIGALRM, lambda number, frame: print("alarm", flush=True))
+    signal.raise_signal(signal.SIGALRM)
+if "fork" in sys.argv:
+    here, there = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(there, b"!")
+        threading.Event().wait(30)
+        os._exit(0)
+    os.read(here, 1)
+    os.kill(child, signal.SIGTERM)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 if "short" in sys.argv: interrupt.grace = 0.2
 session = Session()
 if "member" in sys.argv: interrupt.watch(session)
@@ -90,6 +103,20 @@ def test_signals_reach_a_member_whose_main_thread_is_in_native_code(times: int) 
 def test_the_grace_time_ends_a_member_that_does_not_leave() -> None:
     code, lines = ended(signal.SIGTERM, "member", "stuck", "short")
     assert (code, lines) == (143, ["ready", "ended by SIGTERM"])
+
+
+@pytest.mark.parametrize("flags", [(), ("member",)])
+def test_other_signals_and_a_childs_own_are_nobodys_end(flags: tuple[str, ...]) -> None:
+    """Python writes every signal with a handler to the pipe, and a forked child has the same pipe."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, "alarm", "fork", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().strip() for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=20)
+    assert lines == ["alarm", "child -15", "ready"]
+    assert rest.split("\n")[:-1] == (["ended by SIGTERM", "left"] if flags else [])
+    assert process.returncode == 143
 
 
 def test_a_session_that_cannot_be_told_does_not_keep_the_process() -> None:
