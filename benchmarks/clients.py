@@ -88,7 +88,7 @@ def steps_per_second(addresses: str, count: int, in_processes: int, seconds: flo
 def measure(arguments: argparse.Namespace) -> Comparison:
     with processes() as group:
         # The steps are what is asked for: that heartbeats of so many come late on a slow machine is another matter.
-        flags = ["--max-workers", str(arguments.many), "--lease", "60"]
+        flags = ["--max-workers", str(arguments.many)]
         addresses, _ = start_shards(group, 1, *flags)
         rate = partial(steps_per_second, in_processes=arguments.processes, seconds=arguments.seconds)
         sides = [partial(rate, addresses, count) for count in (arguments.many, arguments.few)]
