@@ -37,10 +37,12 @@ def narrow_range(
     `sources` has one flat array a block: float32 elements for those that are reduced, else the block's bytes, uint8.
     `round_to` rounds in the place of `narrow`.
     """
-    out[...] = 0
+    end = 0
     for index, first, stop in block_spans(layout, offset, len(out)):
         at = layout.offsets[index] + first - offset
-        target, source = out[at : at + stop - first], sources[index]
+        out[end:at] = 0
+        end = at + stop - first
+        target, source = out[at:end], sources[index]
         if source.dtype == np.uint8:
             target[...] = source[first:stop]
             continue
@@ -50,6 +52,7 @@ def narrow_range(
             narrow_all(source[slice(*elements)], target.view(dtype))
         else:
             round_to(index, *elements, target.view(dtype))
+    out[end:] = 0
 
 
 def narrow_all(source: Array, out: Array) -> None:
