@@ -56,7 +56,7 @@ class Rounds(Protocol):
         """Whether the open round needs a number that nobody holds and no live worker can take."""
         ...
 
-    def settle(self, numbers: BatchNumbers, least: int) -> bool:
+    def settle(self, numbers: BatchNumbers, least: int, members: Sequence[Member]) -> bool:
         """Lets the open round close with the numbers that are held, if they are at least `least` or all there are."""
         ...
 
@@ -109,7 +109,7 @@ class AsyncRounds:
         """Never: nobody waits for others."""
         return False
 
-    def settle(self, numbers: BatchNumbers, least: int) -> bool:
+    def settle(self, numbers: BatchNumbers, least: int, members: Sequence[Member]) -> bool:
         """Always: there is nothing to settle."""
         return True
 
@@ -133,7 +133,6 @@ class SyncRounds:
         keeps_back = bool(settings["compress"]) or settings["push_dtype"] != "float32"
         self._in_order = keeps_back and not self._backup
         self._able = self.needed
-        self._gathered = 0
         self._whole: list[Push] = []
         self._epoch: int | None = None
         self._settled: int | None = None
@@ -193,9 +192,12 @@ class SyncRounds:
         """Whether a round whose numbers go out together has not all of its workers yet."""
         if not self._in_order or self._whole or self._held(numbers):
             return False
-        present = [member.waiting for member in members if self._takes_part(member, members)]
-        self._gathered = sum(present)
-        return not all(present) or self._gathered < self._quorum(numbers, self._able)
+        present = self._present(members)
+        return not all(present) or sum(present) < self._quorum(numbers, self._able)
+
+    def _present(self, members: Sequence[Member]) -> list[bool]:
+        """Of each that takes part, whether it wants a number."""
+        return [member.waiting for member in members if self._takes_part(member, members)]
 
     def _takes_part(self, member: Member, members: Sequence[Member]) -> bool:
         """Whether it is not spare, and has no push in the open round: perhaps one of its index's former life."""
@@ -218,11 +220,12 @@ class SyncRounds:
             member.batch is None and not member.pending and self._takes_part(member, members) for member in members
         )
 
-    def settle(self, numbers: BatchNumbers, least: int) -> bool:
+    def settle(self, numbers: BatchNumbers, least: int, members: Sequence[Member]) -> bool:
         """If it has `least` workers, or all that the epoch still needs."""
         held = self._held(numbers)
         if self._in_order and not held:
-            held = self._gathered
+            # Nothing has been handed out yet: those that want a number are the round.
+            held = sum(self._present(members))
         if held < min(least, self._due(numbers)):
             return False
         self._settled = held

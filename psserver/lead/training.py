@@ -310,4 +310,4 @@ class Training:
         if self._lacking_since is None or now - self._lacking_since <= patience:
             return True
         self._lacking_since = None
-        return self.rounds.settle(self._numbers, self._least)
+        return self.rounds.settle(self._numbers, self._least, list(self._members))

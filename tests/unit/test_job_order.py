@@ -8,11 +8,13 @@ import pytest
 from job_driver import Driver, W
 
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.saving import TrainingState
 from grpc_ps.psserver.lead.settings import complete
 
+LOST = "worker 0 (host:1) was lost and worker 1 (host:2) was lost and nobody took its place for 6 s"
 KEEPS_BACK: list[dict[str, Any]] = [{"compress": "topk:0.1"}, {"push_dtype": "bfloat16"}]
 
 
@@ -125,3 +127,17 @@ def test_rounds_go_on_without_a_worker_that_does_not_come_back() -> None:
     assert released(driver) == {1: 2}
     driver.push(members[1])
     assert [len(apply.pushes) for apply in driver.applies()] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("settings", [{}, *KEEPS_BACK])
+def test_a_job_that_has_lost_all_its_workers_ends(settings: dict[str, Any]) -> None:
+    """However many had come for the last round that began."""
+    driver, members = opened(2, [0, 1], limits=Limits(rejoin=6), **settings)
+    for member in members:
+        driver.push(member)
+    for member in members:
+        driver.job.leave(member.worker, member.incarnation, driver.now)
+    for _ in range(3):
+        driver.job.tick(driver.now)
+        driver.now += 7
+    assert driver.job.done == Done(4, LOST)
