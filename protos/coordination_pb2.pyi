@@ -185,12 +185,14 @@ class Open(_message.Message):
     def __init__(self, push: _Optional[_Union[PushName, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., global_step: _Optional[int] = ...) -> None: ...
 
 class Save(_message.Message):
-    __slots__ = ("folder", "global_step")
+    __slots__ = ("folder", "global_step", "patience_ms")
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
     folder: str
     global_step: int
-    def __init__(self, folder: _Optional[str] = ..., global_step: _Optional[int] = ...) -> None: ...
+    patience_ms: int
+    def __init__(self, folder: _Optional[str] = ..., global_step: _Optional[int] = ..., patience_ms: _Optional[int] = ...) -> None: ...
 
 class Admit(_message.Message):
     __slots__ = ("worker", "incarnation")

@@ -20,7 +20,7 @@ from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated
 from grpc_ps.client.shared.limit_flags import limit_options
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.client.shared.security_flags import security_options, server_security_from_flags
-from grpc_ps.psserver.config import ShardConfig
+from grpc_ps.psserver.config import RESIDUALS_SHARE, ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
 
@@ -106,6 +106,7 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
             call=flags["call_timeout"],
             recovery=checkpoints.recovery if checkpoints else Limits().recovery,
             save=checkpoints.timeout if checkpoints else Limits().save,
+            last_residuals=min(flags["grace"] * RESIDUALS_SHARE, Limits().residuals),
         ),
         connect_seconds=flags["connect_timeout"],
         grace_seconds=flags["grace"],

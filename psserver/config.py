@@ -13,6 +13,9 @@ from grpc_ps.psserver.lead.settings import Settings
 
 MIB = 1 << 20
 
+RESIDUALS_SHARE = 0.5
+"""Of the grace time, for what workers keep back of their pushes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShardConfig:

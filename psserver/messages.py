@@ -83,8 +83,8 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
         case log.Open(push, checkpoint, step):
             name = push_name(push) if push is not None else None
             message.open.CopyFrom(wire.Open(push=name, job=job, checkpoint=checkpoint, global_step=step))
-        case log.Save(folder, step):
-            message.save.CopyFrom(wire.Save(folder=folder, global_step=step))
+        case log.Save(folder, step, patience_ms):
+            message.save.CopyFrom(wire.Save(folder=folder, global_step=step, patience_ms=patience_ms))
         case log.Admit(worker, incarnation):
             message.admit.CopyFrom(wire.Admit(worker=worker, incarnation=incarnation))
         case log.Dismiss():
@@ -131,7 +131,7 @@ def entry_of(message: wire.Entry) -> log.Entry:
             push = _push_id(begin.push) if begin.HasField("push") else None
             return log.Open(push, begin.checkpoint, begin.global_step)
         case "save":
-            return log.Save(message.save.folder, message.save.global_step)
+            return log.Save(message.save.folder, message.save.global_step, message.save.patience_ms)
         case "admit":
             return log.Admit(message.admit.worker, message.admit.incarnation)
         case "dismiss":

@@ -72,7 +72,7 @@ class PartSaver:
             work = partial(files.write, entry.folder, entry.step, state, kept)
             self._backlog.beside(self._savers, work, self._report)
 
-        residuals.gather(self._backlog.position, entry.step, ask, write)
+        residuals.gather(self._backlog.position, entry.step, entry.patience_ms / 1000, ask, write)
 
     def _report(self, report: Saved) -> None:
         self.saved = report

@@ -23,6 +23,7 @@ class Plan:
         released: layout of the values as they go to workers; the same object as `values` where nothing is rounded.
         residuals: layout of what a worker keeps back of its pushes; without blocks where that is nothing.
         squared: the blocks of a push whose squares are reported; none where the job clips by no norm.
+        places: how many workers the job admits, by the settings that it is opened with.
         clip_value: the limit of each element of a gradient; 0 means none.
     """
 
@@ -43,6 +44,8 @@ class Plan:
         clips_norm = bool(job.settings.clip_norm or job.settings.global_clip_norm)
         self.squared: tuple[Span, ...] = trainable_spans(blocks) if clips_norm else ()
         self.clip_value: float = job.settings.clip_value
+        sync, settings = job.settings.mode == "sync", job.settings
+        self.places: int = settings.workers + settings.backup if sync else settings.max_workers
         self._index = {name: index for index, name in enumerate(sorted(spec.name for spec in specs))}
 
     def factors(self, scales: tuple[float, ...]) -> list[float]:

@@ -161,6 +161,7 @@ class Replay:
                 self._open(entry)
             case Admit(worker, incarnation):
                 self.admission.admit(worker, incarnation)
+                self.residuals.admit(worker, incarnation)
             case Dismiss():
                 self._dismiss(entry)
             case Reduce(pushes):
@@ -192,16 +193,19 @@ class Replay:
 
     def _opened(self, entry: Open, snapshot: Snapshot, residuals: Mapping[int, Bytes] | None = None) -> None:
         plan, opening = self._opened_plan, None if entry.push is None else _key(entry.push)
-        self.residuals.open(plan.residuals if plan.push.lossy else None, residuals or {}, opening)
+        layout = plan.residuals if plan.push.lossy else None
+        self.residuals.open(layout, residuals or {}, opening, places=plan.places)
         if opening is not None:
             self.staging.forget(opening)
         self._snapshot = snapshot
-        layout = self._opened_plan.values
         origin = entry.checkpoint or "initial values"
-        event(logger, "open", blocks=len(layout.blocks), bytes=layout.total_bytes, state=origin, global_step=entry.step)
+        event(
+            logger, "open", blocks=len(plan.blocks), bytes=plan.values.total_bytes, state=origin, global_step=entry.step
+        )
 
     def _save(self, entry: Save) -> None:
         """Has this position written beside what follows."""
+        self.residuals.saving(entry.step)
         if not self.saver.refuse(entry, self._non_finite):
             self.saver.save(entry, self._updates.state(), self.residuals, self.sessions)
 

@@ -226,6 +226,8 @@ class ShardServer:
     ) -> None:
         """Ends the job, or this shard's part in it, within the grace time."""
         grace = self.config.grace_seconds
+        if save:
+            self._replay.residuals.hurry(self.config.limits.last_residuals)
         if self._coordinator is not None:
             done = Done(exit_code, f"shard 0 ({self.address}) {why}")
             self._coordinator.stop(done, save=save)

@@ -324,7 +324,7 @@ class Coordinator:
         """Ends the job, for good; see `Job.stop`."""
         self._asked = done, save
         self.job.keep_alive = False
-        self.act(lambda now: self.job.stop(done, now, save=save))
+        self.act(lambda now: self.job.stop(done, now, save=save, hurried=True))
 
 
 def error_of(refusal: Refusal) -> PsError:

@@ -45,7 +45,9 @@ class Durability:
         if saving is None or training is None or definition is None:
             raise LookupError("there is nothing to save, or nowhere to save it to")
         attempt = saving.begin(training.state(), definition.settings, now)
-        self._job.log.append(Save(attempt.folder, attempt.state.step))
+        limits = self._job.limits
+        patience = limits.last_residuals if self._ending.hurried or self._job.leavers else limits.residuals
+        self._job.log.append(Save(attempt.folder, attempt.state.step, int(patience * 1000)))
 
     def save(self, now: float) -> int:
         """Saves this position, unless it is saved or an attempt is on its way; returns its step.
@@ -100,11 +102,12 @@ class Durability:
         if not self.is_ending and saving.due_by_time(self._job.step, now):
             self._write(now)
 
-    def end(self, done: Done, now: float) -> bool:
+    def end(self, done: Done, now: float, *, hurried: bool) -> bool:
         """Ends the job once its present step is safe; False if it cannot be saved, for there is nothing to save."""
         job = self._job
         if job.saving is None or job.training is None or job.phase != "RUNNING":
             return False
+        self._ending.hurried |= hurried
         if not self.is_ending:
             self._ending.done = done
             job.training.held = True

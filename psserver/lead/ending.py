@@ -12,10 +12,12 @@ class Ending:
 
     Attributes:
         done: how it is going to end, None while it goes on.
+        hurried: whether somebody told it to end, and waits for that.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.done: Done | None = None
+        self.hurried = False
         self._patience = limits.retry
         self._failing_since: float | None = None
         self._failed_at = 0.0

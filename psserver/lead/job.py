@@ -285,13 +285,16 @@ class Job:
         if (done := self.waits.end(self, now)) is not None:
             self.stop(done, now)
 
-    def stop(self, done: Done, now: float, *, save: bool | None = None) -> None:
-        """Ends the job, with a checkpoint of its last step where there are any; by default only if it ends well."""
+    def stop(self, done: Done, now: float, *, save: bool | None = None, hurried: bool = False) -> None:
+        """Ends the job, with a checkpoint of its last step where there are any; by default only if it ends well.
+
+        `hurried` says that somebody told it to end: workers are not waited for as long as otherwise.
+        """
         wanted = done.exit_code == 0 if save is None else save
         if self.fallen:
             # The generation that is about to begin is to be stopped in its place.
             return
-        if self.done is None and not (wanted and self._durability.end(done, now)):
+        if self.done is None and not (wanted and self._durability.end(done, now, hurried=hurried)):
             self.finish(done)
 
     def finish(self, done: Done) -> None:

@@ -21,6 +21,8 @@ class Limits:
             what it waits for: its admission, or its snapshot.
         recovery: with checkpoints, a shard that is gone is waited for so long instead.
         save: for so long a checkpoint may be on its way to the disk.
+        residuals: a checkpoint waits for so long for what workers keep back of their pushes; `last_residuals` is the
+            same where the job was told to end, or a shard was: a part of the grace time.
         retry: for so long the last checkpoint is tried again when it cannot be written.
     """
 
@@ -32,4 +34,6 @@ class Limits:
     call: float = 10.0
     recovery: float = 120.0
     save: float = 600.0
+    residuals: float = 30.0
+    last_residuals: float = 2.5
     retry: float = 5.0

@@ -121,10 +121,14 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Writes this position's state as a part of a checkpoint, into `folder`."""
+    """Writes this position's state as a part of a checkpoint, into `folder`.
+
+    A shard waits for at most `patience_ms` milliseconds for what workers keep back of their pushes.
+    """
 
     folder: str
     step: int
+    patience_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from breaking import Breaker
 from history import wait_for
 from light_worker import abandon
-from recovery_bed import RecoveryBed
+from recovery_bed import LIMITS, RecoveryBed
 from saved_jobs import SPECS, state_of, training
 
 from grpc_ps.client import PSClient, TrainingSession
 from grpc_ps.client.shared import wire_form
+from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Entry, Save
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -131,11 +133,13 @@ ONES = {spec.name: np.ones(spec.shape, np.float32) for spec in SPECS}
 
 
 @contextmanager
-def two_workers(directory: Path) -> Iterator[tuple[RecoveryBed, TrainingSession, TrainingSession]]:
+def two_workers(
+    directory: Path, limits: Limits = LIMITS, **config: Any
+) -> Iterator[tuple[RecoveryBed, TrainingSession, TrainingSession]]:
     """An asynchronous job in which both have pushed once, and hold a number."""
     job = {"mode": "async", "optimizer": "sgd", "steps": 10_000, **FORMS["topk"]}
     with (
-        RecoveryBed(directory, presets=job) as bed,
+        RecoveryBed(directory, presets=job, limits=limits, **config) as bed,
         PSClient(bed.addresses, timeout=20) as one,
         PSClient(bed.addresses, timeout=20) as other,
     ):
@@ -170,12 +174,20 @@ def test_a_worker_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_worker_that_does_not_answer_is_left_out_with_a_warning(tmp_path: Path) -> None:
     """It beats, and computes for longer than anybody waits."""
-    with two_workers(tmp_path) as (bed, first, _):
-        for server in bed.servers:
-            server._replay.residuals._patience = 0.2
+    with two_workers(tmp_path, replace(LIMITS, residuals=0.2)) as (bed, first, _):
         step = checkpoint(bed, first)
         assert len(bed.log.of("residuals_missing workers=1 ")) == 2
         assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}
+
+
+def test_a_lead_that_is_told_to_end_saves_the_job_without_those_who_do_not_answer(tmp_path: Path) -> None:
+    """Both compute for longer than its grace time; the other shard, which nobody has told, waits no longer either."""
+    limits = replace(LIMITS, residuals=3600.0, last_residuals=0.2)
+    with two_workers(tmp_path, limits, grace_seconds=6.0) as (bed, _, _):
+        bed._loop.call_soon_threadsafe(bed.servers[0].interrupt)
+        wait_for(lambda: bool(bed.log.of("stopped ")), "the end")
+        assert len(bed.log.of("residuals_missing workers=0,1 ")) == 2
+    assert {slot for _, slot in state_of(tmp_path, 2)} == {""}
 
 
 def test_what_is_kept_is_as_of_the_checkpoint_whatever_was_pushed_since(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def ends_before_the_commit(patch: Any) -> None:
     """Everybody is told of the end while the last step is being written."""
     end = Durability.end
 
-    def hasty(self: Durability, done: Any, now: float) -> bool:
-        end(self, done, now)
+    def hasty(self: Durability, done: Any, now: float, **how: Any) -> bool:
+        end(self, done, now, **how)
         return False
 
     patch.setattr(Durability, "end", hasty)

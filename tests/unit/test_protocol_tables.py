@@ -113,6 +113,8 @@ def test_times_are_those_of_the_code() -> None:
         "the log's admission of a worker that attaches": [config.limits.call],
         "a reader's wait for its snapshot": [config.limits.call],
         "a snapshot that nobody reads": [config.limits.pin],
+        "what workers keep of their pushes, for a checkpoint": [config.limits.residuals],
+        "the same when the job or a shard was told to end": [config.limits.last_residuals],
         "the end: followers' links, then streams": [config.grace_seconds, server.STOP_GRACE],
         "before a follower tries its link again": [link.RETRY],
         "a member's lease, from its last sign of life": [config.limits.lease],

@@ -41,7 +41,7 @@ def test_everything_that_is_stated() -> None:
         shards=3,
         host="0.0.0.0",
         port=2222,
-        limits=Limits(lease=3, link=4, start=5, rejoin=6, pin=8, call=9),
+        limits=Limits(lease=3, link=4, start=5, rejoin=6, pin=8, call=9, last_residuals=5),
         grace_seconds=10,
         connect_seconds=7,
         threads=2,

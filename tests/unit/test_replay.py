@@ -12,12 +12,26 @@ import numpy as np
 import pytest
 from updated_shards import fill, plan_of
 
-from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.blocks import Block, ParameterSpec
 from grpc_ps.client.shared.codec import ChunkView, word_sum
+from grpc_ps.client.shared.image import values_layout
 from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.protos.job_pb2 import Identity
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
-from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Done, Open, Pin, PushId, Reduce, Release, Result
+from grpc_ps.psserver.lead.log import (
+    Admit,
+    Answer,
+    Apply,
+    Dismiss,
+    Done,
+    Open,
+    Pin,
+    PushId,
+    Reduce,
+    Release,
+    Result,
+    Save,
+)
 from grpc_ps.psserver.replay import INLINE_BYTES, Replay
 from grpc_ps.psserver.sessions import Session
 from grpc_ps.psserver.store import Store
@@ -274,3 +288,22 @@ def test_an_answer_drops_a_push_in_its_middle() -> None:
         assert bed.replay.staging.bytes() < before
 
     run(300, test)
+
+
+def test_what_was_restored_is_kept_for_those_who_are_admitted() -> None:
+    async def test(bed: Bed) -> None:
+        residuals, layout = bed.replay.residuals, values_layout([Block("w", 0, 3, "float32", True)])
+        residuals.open(layout, dict.fromkeys((0, 1, 5), np.zeros(layout.total_bytes, np.uint8)), places=64)
+        bed.deliver(Dismiss(1, 2))
+        for step in (1, 2):
+            bed.deliver(Save("folder", step, 0))
+        await bed.settled()
+        assert [worker for worker in range(6) if residuals.restored(worker)] == [0]
+
+    run(300, test)
+
+
+@pytest.mark.parametrize(("mode", "places"), [("sync", 5), ("async", 7)])
+def test_a_plan_knows_how_many_workers_there_may_be(mode: str, places: int) -> None:
+    parameters = [ParameterSpec(name="w", shape=(3,), dtype="float32")]
+    assert plan_of(parameters, mode=mode, workers=3, backup=2, max_workers=7).places == places

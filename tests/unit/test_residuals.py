@@ -17,6 +17,7 @@ from grpc_ps.protos.parameter_server_pb2 import Answer, PushHeader, ResidualRequ
 from grpc_ps.psserver.residuals import Kept, Residuals
 
 LAYOUT = values_layout([Block("a", 0, 20, "float32", True), Block("b", 0, 3, "float32", True)])
+IMAGE = np.full(LAYOUT.total_bytes // 4, 2, np.float32).view(np.uint8)
 POSITION, STEP = 7, 3
 
 
@@ -24,14 +25,15 @@ class Bed:
     """Residuals of a job, with what they ask for and what is to be written."""
 
     def __init__(self, patience: float = 60.0) -> None:
-        self.residuals = Residuals(patience)
-        self.residuals.open(LAYOUT, {}, (0, 1, 1))
+        self.residuals = Residuals()
+        self.residuals.open(LAYOUT, {}, (0, 1, 1), places=8)
+        self.patience = patience
         self.asked: list[tuple[int, int, Answer]] = []
         self.written: list[Kept] = []
         self.done = asyncio.Event()
 
     def gather(self) -> None:
-        self.residuals.gather(POSITION, STEP, lambda *what: self.asked.append(what), self._then)
+        self.residuals.gather(POSITION, STEP, self.patience, lambda *what: self.asked.append(what), self._then)
 
     def _then(self, kept: Kept) -> None:
         self.written.append(kept)
@@ -141,15 +143,116 @@ def test_one_that_does_not_answer_is_named_and_left_out(caplog: pytest.LogCaptur
 
     with caplog.at_level("WARNING", "grpc_ps.psserver.residuals"):
         run(test)
-    assert [record.getMessage() for record in caplog.records] == ["residuals_missing workers=3 seconds=0.01"]
+    (record,) = caplog.records
+    assert record.getMessage().startswith('residuals_missing workers=3 why="no answer within ')
+
+
+def test_a_shard_that_is_about_to_end_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither for what it has asked for already, nor for what it asks for then."""
+
+    async def test() -> None:
+        bed = Bed(patience=3600.0)
+        bed.residuals.decided(3, 1, 2, applied=True)
+        bed.gather()
+        bed.residuals.hurry(0.01)
+        await bed.done.wait()
+        bed.done.clear()
+        bed.gather()
+        await bed.done.wait()
+        assert bed.written == [[], []]
+
+    with caplog.at_level("WARNING", "grpc_ps.psserver.residuals"):
+        run(test)
+    assert len(caplog.records) == 2
+
+
+def test_a_life_that_is_over_is_asked_for_nothing_whatever_becomes_of_its_last_push() -> None:
+    async def test() -> None:
+        bed = Bed()
+        bed.residuals.open(LAYOUT, {1: IMAGE}, places=2)
+        bed.residuals.decided(0, 1, 2, applied=True)
+        for worker, incarnation in ((0, 1), (1, 2)):
+            # Its push is whole, and in a round.
+            bed.residuals.dismiss(worker, incarnation)
+            bed.residuals.decided(worker, incarnation, 3, applied=True)
+        bed.gather()
+        assert (bed.asked, bed.written) == ([], [[]])
+        # The next life of that index has nothing of it, and is asked as all are.
+        assert bed.residuals.restored(1) is None
+        bed.residuals.decided(0, 3, 1, applied=True)
+        bed.gather()
+        assert [(worker, incarnation) for worker, incarnation, _ in bed.asked] == [(0, 3)]
+
+    run(test)
+
+
+def test_what_there_is_no_memory_for_is_named_and_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        bed = Bed()
+        bed.residuals.decided(0, 1, 2, applied=True)
+        bed.residuals.decided(3, 1, 2, applied=True)
+        bed.gather()
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "empty", no_memory)
+            assert bed.residuals.receive(bed.header(3, 1)) is None
+        bed.send(0, 1, 1.0)
+        assert {piece.slot for piece, _ in bed.written[0]} == {"residual.0"}
+
+    with caplog.at_level("WARNING", "grpc_ps.psserver.residuals"):
+        run(test)
+    assert [record.getMessage() for record in caplog.records] == [
+        'residuals_missing workers=3 why="no memory for 192 bytes"'
+    ]
+
+
+def no_memory(*arguments: object) -> None:
+    raise MemoryError
+
+
+def test_what_was_restored_of_workers_that_the_job_has_not_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "grpc_ps.psserver.residuals"):
+        residuals = Residuals()
+        residuals.open(LAYOUT, {1: IMAGE, 2: IMAGE, 11: IMAGE}, places=2)
+    assert [residuals.restored(worker) is None for worker in (1, 2, 11)] == [False, True, True]
+    assert [record.getMessage() for record in caplog.records] == [
+        'residuals_dropped workers=2,11 why="the job has no such worker"'
+    ]
+
+
+def test_what_was_restored_and_nobody_came_for_is_not_in_the_second_checkpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of workers that are here it is kept: they may just not have pushed yet."""
+
+    async def test() -> None:
+        bed = Bed()
+        bed.residuals.open(LAYOUT, {0: IMAGE, 1: IMAGE, 2: IMAGE}, places=3)
+        bed.residuals.admit(0, 1)
+        bed.residuals.admit(1, 2)
+        for step in (5, 5, 6):
+            bed.residuals.saving(step)
+            bed.gather()
+            # It left before it had pushed.
+            bed.residuals.dismiss(1, 2)
+        saved = [{piece.slot for piece, _ in kept} for kept in bed.written]
+        everything = {"residual.0", "residual.1", "residual.2"}
+        # Step 5 could not be written at first: that is one checkpoint.
+        assert saved == [everything, everything, {"residual.0"}]
+
+    with caplog.at_level("INFO", "grpc_ps.psserver.residuals"):
+        run(test)
+    assert [record.getMessage() for record in caplog.records] == [
+        'residuals_dropped workers=1,2 why="nobody came for it"'
+    ]
 
 
 def test_what_was_restored_is_kept_until_a_push_is_decided() -> None:
     async def test() -> None:
         bed = Bed()
-        image = np.full(LAYOUT.total_bytes // 4, 2, np.float32).view(np.uint8)
-        bed.residuals.open(LAYOUT, {0: image, 4: image})
-        assert bed.residuals.restored(4) == (LAYOUT, image)
+        bed.residuals.open(LAYOUT, {0: IMAGE, 4: IMAGE}, places=5)
+        assert bed.residuals.restored(4) == (LAYOUT, IMAGE)
         assert bed.residuals.restored(1) is None
         bed.residuals.decided(0, 1, 1, applied=False)
         assert bed.residuals.restored(0) is None
