@@ -47,24 +47,31 @@ class WireForm:
         return max(1, -(-self.ratio.numerator * size // self.ratio.denominator))
 
 
-def parse_compress(text: str) -> Fraction | None:
+def parse_compress(text: str, dtype: str = "float32") -> Fraction | None:
     """Returns the RATIO of "topk:RATIO", exactly as the decimal says; None for an empty text.
 
+    Args:
+        dtype: the type of what is sent, one of `WIRE_DTYPES`. Each element takes an index with it, so from some ratio
+            on a push is no shorter than one of all elements.
+
     Raises:
-        ValueError: the text has another form, or RATIO is not above 0 and at most 1.
+        ValueError: the text has another form, or RATIO is not above 0 and below that limit.
     """
     if not text:
         return None
     found = _TOPK.fullmatch(text)
     ratio = Fraction(found[1]) if found else Fraction(0)
-    if not 0 < ratio <= 1:
-        raise ValueError("must be topk:RATIO, a decimal above 0 and at most 1")
+    limit = Fraction(ITEM_BYTES[dtype], ITEM_BYTES[dtype] + INDEX_BYTES)
+    if not 0 < ratio < limit:
+        rule = f"a decimal above 0 and below {limit} with push_dtype {dtype}: else pushes are not shorter"
+        raise ValueError(f"must be topk:RATIO, {rule}")
     return ratio
 
 
 def push_form(settings: job_pb2.Settings) -> WireForm:
     """The form of gradients on their way to the shards."""
-    return WireForm(settings.push_dtype or "float32", parse_compress(settings.compress))
+    dtype = settings.push_dtype or "float32"
+    return WireForm(dtype, parse_compress(settings.compress, dtype))
 
 
 def pull_form(settings: job_pb2.Settings) -> WireForm:

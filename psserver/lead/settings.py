@@ -160,7 +160,7 @@ def _check_texts(settings: Settings) -> None:
         name = "until"
         parse_until(str(settings[name]))
         name = "compress"
-        check_compress(str(settings[name]))
+        check_compress(str(settings[name]), str(settings["push_dtype"]))
     except ValueError as error:
         raise Refusal("MISMATCH", f"{name} {settings[name]!r}: {error}") from None
 

@@ -220,7 +220,7 @@ def test_a_late_push_gives_back_what_it_took(form: str) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_indices_that_do_not_rise_are_refused_and_change_nothing(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    presets = {"compress": "topk:0.5", "steps": 2, "optimizer": "sgd"}
+    presets = {"compress": "topk:0.4", "steps": 2, "optimizer": "sgd"}
     with LocalCluster(shards, presets=presets) as cluster:
         with PSClient(cluster.addresses, timeout=20) as client:
             session = client.join("test", SPECS)

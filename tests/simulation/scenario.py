@@ -110,7 +110,7 @@ def scenario(seed: int) -> Scenario:
     more = Random(seed ^ 0xD15C)
     if seed >= KEEPS_BACK_FROM and Random(seed ^ 0x70B4).random() < 0.15:
         # The rules of numbers are others then: see `SyncRounds`.
-        settings["compress"] = "topk:0.5"
+        settings["compress"] = "topk:0.25"
     durable = seed >= DURABLE_FROM and more.random() < 0.7
     if durable:
         fatal = "" if fatal == "reboot" else fatal

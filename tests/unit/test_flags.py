@@ -333,8 +333,7 @@ def test_a_type_that_does_not_travel_is_refused(flag: str) -> None:
     [
         ("topk:.01", "topk:0.01"),
         ("topk:0.010", "topk:0.01"),
-        ("topk:1.0", "topk:1"),
-        ("topk:0.5", "topk:0.5"),
+        ("topk:0.4", "topk:0.4"),
         ("", ""),
     ],
 )
@@ -343,10 +342,20 @@ def test_a_ratio_is_written_in_one_way(typed: str, setting: str) -> None:
     assert (stated.compress, stated.HasField("compress")) == (setting, True)
 
 
-@pytest.mark.parametrize("typed", ["topk:0", "topk:1.01", "topk", "0.01", "topk:-1", "topk:1e-3"])
+@pytest.mark.parametrize("typed", ["topk:0", "topk:0.5", "topk", "0.01", "topk:-1", "topk:1e-3"])
 def test_another_compression_is_refused(typed: str) -> None:
     said = refusal(server, "--shard=1", "--compress", typed)
-    assert said == f"--compress {typed}: must be topk:RATIO, a decimal above 0 and at most 1"
+    rule = "a decimal above 0 and below 1/2 with push_dtype float32: else pushes are not shorter"
+    assert said == f"--compress {typed}: must be topk:RATIO, {rule}"
+
+
+@pytest.mark.parametrize("flag", ["--push-dtype", "--wire-dtype"])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_limit_of_a_ratio_is_that_of_the_type_in_whatever_order(flag: str, first: bool) -> None:
+    typed = [[flag, "bfloat16"], ["--compress", "topk:0.4"]]
+    said = refusal(server, "--shard=1", *(word for pair in (typed if first else typed[::-1]) for word in pair))
+    rule = "a decimal above 0 and below 1/3 with push_dtype bfloat16: else pushes are not shorter"
+    assert said == f"--compress topk:0.4: must be topk:RATIO, {rule}"
 
 
 def test_help_shows_choices_and_topics() -> None:

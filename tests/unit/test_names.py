@@ -49,18 +49,25 @@ def test_the_types_that_travel_are_those_of_the_lead() -> None:
     assert words("push_dtype") == words("pull_dtype") == list(WIRE_DTYPES)
 
 
-@pytest.mark.parametrize("text", ["", "topk:0.01", "topk:.5", "topk:1"])
-def test_a_compression_is_one_for_the_lead_too(text: str) -> None:
-    parse_compress(text)
-    assert complete({"compress": text})["compress"] == text
+@pytest.mark.parametrize("dtype", WIRE_DTYPES)
+@pytest.mark.parametrize("text", ["", "topk:0.01", "topk:.33"])
+def test_a_compression_is_one_for_the_lead_too(text: str, dtype: str) -> None:
+    parse_compress(text, dtype)
+    assert complete({"compress": text, "push_dtype": dtype})["compress"] == text
 
 
-@pytest.mark.parametrize("text", ["topk:1.1", "topk:0", "topk:x", "?", "topk:1e-2", "topk:", "0.5"])
-def test_what_is_no_compression_is_none_for_the_lead_either(text: str) -> None:
+NO_COMPRESSIONS = ["topk:1.1", "topk:0", "topk:x", "?", "topk:1e-2", "topk:", "0.5", "topk:0.5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [*((text, "float32") for text in NO_COMPRESSIONS), ("topk:0.34", "bfloat16"), ("topk:0.34", "float16")],
+)
+def test_what_is_no_compression_is_none_for_the_lead_either(text: str, dtype: str) -> None:
     with pytest.raises(ValueError, match="must be topk:RATIO") as ours:
-        parse_compress(text)
+        parse_compress(text, dtype)
     with pytest.raises(Refusal) as leads:
-        complete({"compress": text})
+        complete({"compress": text, "push_dtype": dtype})
     assert leads.value.detail == f"compress {text!r}: {ours.value}"
 
 

@@ -30,18 +30,35 @@ BLOCKS = [
 
 @pytest.mark.parametrize(
     ("text", "ratio"),
-    [("", None), ("topk:0.01", Fraction(1, 100)), ("topk:1", Fraction(1)), ("topk:.5", Fraction(1, 2))],
+    [("", None), ("topk:0.01", Fraction(1, 100)), ("topk:0.49", Fraction(49, 100)), ("topk:.25", Fraction(1, 4))],
 )
 def test_compress_is_read_exactly(text: str, ratio: Fraction | None) -> None:
     assert parse_compress(text) == ratio
 
 
 @pytest.mark.parametrize(
-    "text", ["topk", "topk:", "topk:0", "topk:1.1", "topk:-0.1", "topk:1e-2", "top:0.1", "topk:0.1 ", "topk:nan"]
+    "text",
+    ["topk", "topk:", "topk:0", "topk:1.1", "topk:-0.1", "topk:1e-2", "top:0.1", "topk:0.1 ", "topk:nan", "topk:1"],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"must be topk:RATIO, a decimal above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"must be topk:RATIO, a decimal above 0 and below 1/2"):
         parse_compress(text)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "below", "limit"),
+    [("float32", "0.499", "0.5"), ("bfloat16", "0.332", "0.3334"), ("float16", "0.332", "0.3334")],
+)
+def test_a_ratio_by_which_pushes_are_not_shorter_is_refused(dtype: str, below: str, limit: str) -> None:
+    blocks = [Block("w", 0, 100_000, "float32", True)]
+    exact = narrow_gradients(blocks, WireForm(dtype)).total_bytes
+    taken, refused = (
+        sparse_gradients(blocks, WireForm(dtype, Fraction(ratio))).total_bytes for ratio in (below, limit)
+    )
+    assert taken < exact <= refused
+    assert parse_compress(f"topk:{below}", dtype) == Fraction(below)
+    with pytest.raises(ValueError, match=f"below 1/. with push_dtype {dtype}: else pushes are not shorter"):
+        parse_compress(f"topk:{limit}", dtype)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +80,8 @@ def test_the_part_that_is_sent_is_rounded_up(ratio: str, size: int, count: int) 
 
 
 def test_the_settings_say_the_form_of_each_direction() -> None:
-    settings = Settings(push_dtype="bfloat16", pull_dtype="float16", compress="topk:0.5")
-    assert push_form(settings) == WireForm("bfloat16", Fraction(1, 2))
+    settings = Settings(push_dtype="bfloat16", pull_dtype="float16", compress="topk:0.25")
+    assert push_form(settings) == WireForm("bfloat16", Fraction(1, 4))
     assert pull_form(settings) == WireForm("float16")
     assert push_form(Settings()) == pull_form(Settings()) == WireForm()
     assert not WireForm().lossy
