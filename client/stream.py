@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -36,10 +37,10 @@ class Stream(Protocol):
         """Sends one message."""
 
     def read_ahead(self) -> None:
-        """Begins to read the next message beside what else is done."""
+        """Begins to read the next message that may say something of a push beside what else is done."""
 
     def peek(self) -> wire.Answer | None:
-        """Shows the answer that was read ahead."""
+        """Shows the newest answer that was read ahead."""
 
     def read_answer(
         self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
@@ -80,7 +81,7 @@ class TrainingStream:
         self._ended = False
         self._closed = False
         self._expired: PsError | None = None
-        self._ahead: Future[bytes] | None = None
+        self._ahead: deque[Future[bytes]] = deque()
         self._call = start(self._requests())
         if not self._call.add_callback(self._end):
             self._end()
@@ -129,11 +130,13 @@ class TrainingStream:
     def read_ahead(self) -> None:
         """Reads the next message in a thread of its own, for `peek` to show; the next read takes it.
 
+        Goes on behind an answer that says nothing of any push: a request for what is kept back, or a bare position.
         gRPC does not tell whether a message has come otherwise than by waiting for it. The thread ends with the stream.
         """
-        if self._ahead is None:
-            self._ahead = Future()
-            threading.Thread(target=self._fetch, args=(self._ahead,), name="read-ahead", daemon=True).start()
+        if self._ahead and not _says_nothing(self._shown()):
+            return
+        self._ahead.append(Future())
+        threading.Thread(target=self._fetch, args=(self._ahead[-1],), name="read-ahead", daemon=True).start()
 
     def _fetch(self, ahead: Future[bytes]) -> None:
         try:
@@ -142,24 +145,27 @@ class TrainingStream:
             ahead.set_exception(error)
 
     def peek(self) -> wire.Answer | None:
-        """Returns the answer whose first message was read ahead; None if there is none yet. Never waits or raises."""
-        ahead = self._ahead
+        """Returns the last answer that was read ahead, None while its beginning is not here. Never waits or raises."""
+        response = self._shown()
+        return response.answer if response is not None and response.HasField("answer") else None
+
+    def _shown(self) -> wire.PushPullResponse | None:
+        ahead = self._ahead[-1] if self._ahead else None
         if ahead is None or not ahead.done() or ahead.exception() is not None:
             return None
         try:
-            response, _ = detach_chunk(wire.PushPullResponse, ahead.result())
+            return detach_chunk(wire.PushPullResponse, ahead.result())[0]
         except ValueError:  # whoever reads it says so
             return None
-        return response.answer if response.HasField("answer") else None
 
     def read_answer(
         self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
     ) -> wire.Answer:
         """Waits for the next answer, writing its release chunk by chunk into the destinations.
 
-        `layout` is the image of values on this shard, with one destination per block. `begins` is called when the first
-        message of the answer is here. After an error the destinations
-        may be half written. Raises PsError when the stream ends and Corrupt for bytes that are not what they should be.
+        `layout` is the form in which values of this shard are released, with one destination per block. `begins` is
+        called when the first message of the answer is here. After an error the destinations may be half written. Raises
+        PsError when the stream ends and Corrupt for bytes that are not what they should be.
         """
         response, chunk = self._read()
         begins()
@@ -190,7 +196,7 @@ class TrainingStream:
             raise Corrupt(f"{self.address}: of what was kept back there are {received} of {total} bytes")
 
     def _read(self) -> tuple[wire.PushPullResponse, ChunkView | None]:
-        ahead, self._ahead = self._ahead, None
+        ahead = self._ahead.popleft() if self._ahead else None
         try:
             return detach_chunk(wire.PushPullResponse, next(self._call) if ahead is None else ahead.result())
         except StopIteration:
@@ -217,3 +223,10 @@ class TrainingStream:
         """Ends the stream, now; a thread that reads or sends gets PeerLost."""
         self._closed = self._closed or not self._ended
         self._call.cancel()
+
+
+def _says_nothing(response: wire.PushPullResponse | None) -> bool:
+    """Whether it is a whole answer with neither the outcome of a push, nor values, nor the end of the job."""
+    if response is None or not response.HasField("answer") or not response.end:
+        return False
+    return not any(response.answer.HasField(name) for name in ("result", "release", "done"))

@@ -253,6 +253,30 @@ def test_answer_is_read_ahead_without_a_wait_and_then_as_always() -> None:
     assert one.peek() is None
 
 
+QUIET = [
+    wire.Answer(position=3, residual=wire.ResidualRequest(position=3, applied=1)),
+    wire.Answer(position=3, global_step=1),
+]
+
+
+@pytest.mark.parametrize("quiet", QUIET, ids=["request", "position"])
+def test_an_answer_that_says_nothing_of_a_push_does_not_hide_the_next_one(quiet: wire.Answer) -> None:
+    one, call, _ = stream(Response(answer=quiet, end=True).SerializeToString())
+    one.read_ahead()
+    until(lambda: one.peek() == quiet)
+    late = wire.Answer(position=4, result=wire.PushResult(sequence=2, outcome=wire.OUTCOME_LATE))
+    one.read_ahead()
+    one.read_ahead()
+    assert one.peek() is None
+    call.responses.put(Response(answer=late, end=True).SerializeToString())
+    until(lambda: one.peek() == late)
+    one.read_ahead()
+    # All is read in order.
+    call.responses.put(Response(answer=late, end=True).SerializeToString())
+    assert [one.read_answer(LAYOUT, []) for _ in range(3)] == [quiet, late, late]
+    assert call.responses.empty()
+
+
 @pytest.mark.parametrize("response", [GOOD[1], b"\xff\xff\xff"], ids=["no-answer", "garbage"])
 def test_what_is_no_answer_is_not_shown_ahead_and_refused_when_it_is_read(response: bytes) -> None:
     one, call, _ = stream(response)
