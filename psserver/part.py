@@ -100,9 +100,7 @@ class Part:
             raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
         if end > total:
             raise InvalidPush(f"{self}: bytes up to {end}, the image has {total}")
-        if len(chunk.data) > self._chunk_bytes or len(chunk.data) % ALIGNMENT:
-            rule = f"a multiple of {ALIGNMENT}, at most {self._chunk_bytes}"
-            raise InvalidPush(f"{self}: a chunk of {len(chunk.data)} bytes must be {rule}")
+        check_length(self, chunk, self._chunk_bytes)
         if not chunk.check():
             raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
         self._received = end
@@ -139,3 +137,14 @@ class Part:
 
     def __str__(self) -> str:
         return f"push {self.header.sequence} of worker {self.header.id.worker}"
+
+
+def check_length(of: object, chunk: ChunkView, most: int) -> None:
+    """Refuses a chunk, of whatever image, that is longer than `most` bytes or no multiple of the alignment.
+
+    Raises:
+        InvalidPush: naming what it is of, and the rule.
+    """
+    if len(chunk.data) > most or len(chunk.data) % ALIGNMENT:
+        rule = f"a multiple of {ALIGNMENT}, at most {most}"
+        raise InvalidPush(f"{of}: a chunk of {len(chunk.data)} bytes must be {rule}")

@@ -140,6 +140,12 @@ class Staging:
         place.part = part
         return part
 
+    def drop(self, worker: int, incarnation: int) -> None:
+        """Drops what that life has begun to push, unless it is here whole."""
+        place = self._places.get((worker, incarnation))
+        if place is not None and place.whole is None:
+            place.clear()
+
     def whole(self, key: Key) -> Part | None:
         """The part of that push, if it is here whole."""
         place = self._places.get(key[:2])

@@ -9,11 +9,12 @@ import grpc.aio
 
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Fenced, InvalidPush
+from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import Ask, Attached, PushHeader, PushPullRequest, PushPullResponse
 from grpc_ps.psserver.aio import EOF, first_message
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.part import Part
+from grpc_ps.psserver.part import Part, check_length
 from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
@@ -53,6 +54,7 @@ class TrainingStream:
         self._coordinator = coordinator
         self._turns = turns
         self._session: Session
+        self._restored: tuple[Layout, Bytes] | None = None
         self._part: Part | ResidualPart | None = None
         self._skipping = False
 
@@ -136,18 +138,18 @@ class TrainingStream:
             replay.expect(job)
 
     async def _greet(self) -> None:
-        """Tells the worker that its stream is attached, and what this shard holds of it."""
+        """Tells the worker that its stream is attached, and what this shard holds of it.
+
+        What it kept back is sent by `_write`: a worker that does not read may make that wait for as long as it likes.
+        """
         replay, life = self._replay, (self._session.worker, self._session.incarnation)
-        restored = replay.residuals.restored(life[0])
+        self._restored = restored = replay.residuals.restored(life[0])
         attached = Attached(
             boot=self._boot,
             whole_sequence=replay.staging.held(*life),
             residual_bytes=restored[0].total_bytes if restored else 0,
         )
         await self._context.write(PushPullResponse(attached=attached).SerializeToString())
-        if restored and attached.residual_bytes:
-            for message in image_messages(*restored, replay.chunk_bytes):
-                await self._context.write(message)
 
     async def _read(self) -> None:
         read, closed = self._context.read, self._session.closed
@@ -173,7 +175,10 @@ class TrainingStream:
             self._part, self._skipping = None, True
         if chunk is not None and not self._skipping:
             with self._replay.times.during("stage"):
-                self._unfinished().write(chunk)
+                part = self._unfinished()
+                if isinstance(part, ResidualPart):
+                    check_length(part, chunk, self._replay.chunk_bytes)
+                part.write(chunk)
         if request.end:
             self._end()
 
@@ -197,6 +202,9 @@ class TrainingStream:
     def _begin(self, header: PushHeader) -> None:
         self._check_mine(header.id)
         self._replay.admission.check(header.id.worker, header.id.incarnation)
+        if header.kind == PushHeader.KIND_RESIDUAL and isinstance(self._part, Part):
+            # Another shard has told the worker that this push is late; here that may not have been carried out yet.
+            self._replay.staging.drop(self._session.worker, self._session.incarnation)
         self._check_between("the next push")
         if header.kind == PushHeader.KIND_RESIDUAL:
             self._part = self._replay.residuals.receive(header)
@@ -235,6 +243,10 @@ class TrainingStream:
 
     async def _write(self) -> None:
         session, write, times = self._session, self._context.write, self._replay.times
+        restored, self._restored = self._restored, None
+        for message in image_messages(*restored, self._replay.chunk_bytes) if restored else ():
+            await write(message)
+        del restored
         while True:
             outgoing = await session.next()
             for message in times.each("encode", self._messages(outgoing)):
