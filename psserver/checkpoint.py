@@ -113,22 +113,28 @@ class CheckpointFiles:
         """Reads what workers had kept back, by index: images of that layout, zero where nothing is known.
 
         Raises:
-            CheckpointError: a part cannot be read.
+            CheckpointError: a part cannot be read, or has numbers that nobody keeps back: infinite ones, NaN, or such
+                of another type.
         """
         path = self.directory / name
         with Checkpoint(path, read_manifest(path)).open() as reader:
             slots = {slot for _, slot in reader.dtypes}
             return {
-                worker: _image(reader, slot, layout)
+                worker: _image(reader, path, slot, layout)
                 for slot in sorted(slots)
                 if (worker := worker_of_slot(slot)) is not None
             }
 
 
-def _image(reader: CheckpointReader, slot: str, layout: Layout) -> Bytes:
+def _image(reader: CheckpointReader, path: Path, slot: str, layout: Layout) -> Bytes:
     buffer = aligned_buffer(layout.total_bytes)
     for block, view in zip(layout.blocks, block_views(layout, buffer), strict=True):
+        dtype = reader.dtypes.get((block.parameter, slot), block.dtype)
+        if dtype != block.dtype:
+            raise CheckpointError(f"{path}: has {slot} of {block.parameter} as {dtype}, not {block.dtype}")
         reader.read_known(block.parameter, slot, block.start, block.stop, view)
+        if not all_finite(view):
+            raise CheckpointError(f"{path}: {slot} of {block.parameter} has infinite numbers or NaN")
     return buffer
 
 

@@ -34,6 +34,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 _KEY = re.compile(r"(?:values|slots/([^/]+))/(.+)\[(\d+):(\d+)\]", re.DOTALL)
 _CHECKSUM = re.compile(r'"checksum": "([0-9a-f]{64})"\n\}\n\Z')
 _RESIDUAL = "residual."
+_RESIDUAL_SLOT = re.compile(r"residual\.(0|[1-9][0-9]{0,9})")
 _NO_CHECKSUM = "0" * 64
 _FILE = re.compile(r"[\w][\w.-]*", re.ASCII)
 
@@ -65,9 +66,9 @@ def residual_slot(worker: int) -> str:
 
 
 def worker_of_slot(slot: str) -> int | None:
-    """Returns the worker's index of such a slot, or None for any other."""
-    number = slot.removeprefix(_RESIDUAL)
-    return int(number) if slot.startswith(_RESIDUAL) and number.isascii() and number.isdecimal() else None
+    """Returns the worker's index of such a slot, or None for any other; no other spelling of it is one."""
+    found = _RESIDUAL_SLOT.fullmatch(slot)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
