@@ -24,11 +24,10 @@ def narrow(values: Array, out: Array) -> None:
     float16: what is beyond its largest number becomes that, and NaN and infinities stay. bfloat16 has the range of
     float32; the few numbers above its largest become infinite. `out` may be float32 too.
     """
-    if out.dtype == np.float16:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not np.dot(values, values) < _SURELY_BELOW:
-                values = _limited(values)
-    out[...] = values
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if out.dtype == np.float16 and not np.dot(values, values) < _SURELY_BELOW:
+            values = _limited(values)
+        out[...] = values
 
 
 def _limited(values: Array) -> Array:

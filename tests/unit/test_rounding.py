@@ -77,6 +77,13 @@ def test_float16_keeps_infinities_beside_what_it_limits() -> None:
     assert got[5:].tolist() == [65504, 0]
 
 
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype(np.float16)])
+def test_rounding_says_nothing_whatever_the_callers_care_for(dtype: np.dtype) -> None:
+    values = np.array([1e30, 3.4e38, np.inf, np.nan, 1e-9, 1e-42], np.float32)
+    with np.errstate(all="raise"):
+        rounded(values, dtype)
+
+
 def test_float32_is_not_changed() -> None:
     values = np.array([1.1, np.inf, 3e38], np.float32)
     assert rounded(values, np.dtype(np.float32)).tobytes() == values.tobytes()
