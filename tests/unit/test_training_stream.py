@@ -52,7 +52,7 @@ class FakeReplay:
     def __init__(self) -> None:
         self.plan, self.opened, self.patience, self.chunk_bytes = PLAN, True, 10.0, CHUNK
         self.staging, self.sessions, self.residuals = Staging(CHUNK), Sessions(), Residuals()
-        self.residuals.open(KEPT, {})
+        self.residuals.open(KEPT, {}, places=1)
         self.identity = self.admission = SimpleNamespace(
             generation=1, check_run=self.nothing, check=self.nothing, knows=lambda *life: True
         )
@@ -120,7 +120,7 @@ def test_a_worker_that_does_not_read_what_it_kept_is_not_waited_for(room: int) -
 
     async def test() -> None:
         bed = Bed(room)
-        bed.replay.residuals.open(KEPT, {0: np.zeros(KEPT.total_bytes, np.uint8)})
+        bed.replay.residuals.open(KEPT, {0: np.zeros(KEPT.total_bytes, np.uint8)}, places=1)
         serving = bed.start()
         await until(lambda: len(bed.call.written) == room)
         session = bed.replay.sessions.get(0, 1)
@@ -137,7 +137,7 @@ def test_what_a_worker_kept_follows_attached() -> None:
     async def test() -> None:
         bed = Bed()
         data = np.arange(KEPT.total_bytes, dtype=np.uint8)
-        bed.replay.residuals.open(KEPT, {0: data})
+        bed.replay.residuals.open(KEPT, {0: data}, places=1)
         serving = bed.start()
         await until(lambda: len(bed.call.written) == 3)
         attached, *image = bed.call.written
@@ -157,7 +157,7 @@ def test_what_is_kept_back_may_come_behind_a_push_that_is_late_elsewhere() -> No
         replay, data = bed.replay, image()
         serving = bed.start()
         replay.residuals.decided(0, 1, 0, applied=False)
-        replay.residuals.gather(5, 1, lambda *what: None, lambda kept: bed.wholes.append("saved"))
+        replay.residuals.gather(5, 1, 60.0, lambda *what: None, lambda kept: bed.wholes.append("saved"))
         bed.send(PushPullRequest(header=header()), part_of_a_push(data, 0, 64))
         bed.send(PushPullRequest(header=kept_back(), end=True))
         await until(lambda: bed.wholes == ["saved"])
@@ -176,7 +176,7 @@ def test_what_is_kept_back_comes_whole_before_the_next_push() -> None:
     async def test() -> None:
         bed = Bed()
         bed.replay.residuals.decided(0, 1, 0, applied=False)
-        bed.replay.residuals.gather(5, 1, lambda *what: None, lambda kept: None)
+        bed.replay.residuals.gather(5, 1, 60.0, lambda *what: None, lambda kept: None)
         bed.send(PushPullRequest(header=kept_back(KEPT.total_bytes)), PushPullRequest(header=header()))
         with pytest.raises(InvalidPush, match="not ended before the next push"):
             await bed.start()
@@ -190,7 +190,7 @@ def test_chunks_of_all_images_have_the_same_lengths(kind: str, size: int) -> Non
     async def test() -> None:
         bed = Bed()
         bed.replay.residuals.decided(0, 1, 0, applied=False)
-        bed.replay.residuals.gather(5, 1, lambda *what: None, lambda kept: None)
+        bed.replay.residuals.gather(5, 1, 60.0, lambda *what: None, lambda kept: None)
         begun = header() if kind == "push" else kept_back(KEPT.total_bytes)
         data = chunk(0, bytes(size)).data
         bed.send(PushPullRequest(header=begun), encode_message(PushPullRequest(), 0, [data]))
