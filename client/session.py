@@ -54,8 +54,7 @@ class TrainingSession:
         evaluator: whether this worker holds the lease to evaluate.
         on_evaluator: called with the global step in the heartbeat's thread, at each beat while `evaluator` holds: a
             worker that waits has no other occasion to evaluate.
-        times: where the steps' time goes. What passes between `wait` and `send` is computing and what passes between
-            `send` and `wait` is input, unless whoever uses the session divides it with `times.lap` and `times.skip`.
+        times: where it goes: from `wait` to `send` into computing, from `send` to `wait` into input, or as `lap` says.
     """
 
     def __init__(
@@ -84,11 +83,10 @@ class TrainingSession:
         self._lead = lead
         self._images = parameters
         self._on_leave = on_leave
-        job = membership.job if membership.opener else None
         self._connection = Connection(
             shards,
             membership.identity,
-            job,
+            membership.job if membership.opener else None,
             reconnect_timeout,
             first_timeout=attach_timeout,
             recovers=membership.recovery > 0,
@@ -124,7 +122,6 @@ class TrainingSession:
 
         They were computed with the parameters that came with that, or with those before: then `base_step` is the step
         of the reply before. Rounds do not take those.
-
         `gradients` has the floating-point parameters by name, as arrays or other C-contiguous buffers; `examples` is
         the push's weight. Returns when all is handed to gRPC. A broken link is no error here: `wait` mends it.
         Raises InvalidPush for tensors that do not fit.
