@@ -185,7 +185,7 @@ def test_reports_of_another_folder_and_of_another_generation_do_nothing(tmp_path
             assert lead.job.saving.current is None
 
     def note(shard: int, point: str) -> None:
-        report = bed.servers[1]._replay.saved if len(bed.servers) > 1 else None
+        report = bed.servers[1]._replay.saver.saved if len(bed.servers) > 1 else None
         if report is not None and report not in late:
             late.append(report)
 
