@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import Block
-from grpc_ps.client.shared.image import ALIGNMENT, Bytes, numpy_dtype
+from grpc_ps.client.shared.image import Bytes, numpy_dtype, padded
 
 PIECE = 8192
 """Elements that are squared at a time: they stay in the cache, and OpenBLAS, which shares dot products of more than
@@ -39,7 +39,7 @@ def trainable_spans(blocks: Iterable[Block]) -> tuple[Span, ...]:
             continue
         if block.trainable:
             spans.append(Span(end, end + block.nbytes, numpy_dtype(block.dtype)))
-        end += -(-block.nbytes // ALIGNMENT) * ALIGNMENT
+        end += padded(block.nbytes)
     return tuple(spans)
 
 

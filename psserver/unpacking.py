@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, Block
-from grpc_ps.client.shared.image import ALIGNMENT, Buffer, Bytes, Layout, block_views, numpy_dtype, scatter
+from grpc_ps.client.shared.image import Buffer, Bytes, Layout, block_views, gaps, numpy_dtype, padded, scatter
 from grpc_ps.client.shared.rounding import are_indices
 from grpc_ps.client.shared.wire_form import INDEX_BYTES, Selection, WireForm, narrow_gradients, sparse_gradients
 
@@ -58,16 +58,13 @@ class _NarrowUnpacking:
             view if block.dtype != narrow.dtype else view.view(np.uint8)
             for view, block, narrow in zip(block_views(dense, buffer), dense.blocks, wire.blocks, strict=True)
         ]
-        # Initial values may have been in this memory before.
-        begins = [*dense.offsets[1:], dense.total_bytes]
-        self._gaps = [
-            buffer[offset + block.nbytes : following]
-            for offset, block, following in zip(dense.offsets, dense.blocks, begins, strict=False)
-        ]
+        self._buffer = buffer
+        self._gaps = gaps(dense)
 
     def take(self, start: int, data: Buffer) -> int:
-        while self._gaps:
-            self._gaps.pop()[...] = 0
+        if start == 0:
+            # Initial values may have been in this memory before.
+            self._buffer[self._gaps] = 0
         scatter(self._wire, start, data, self._targets)
         end = start + len(data)
         index = bisect_right(self._wire.offsets, end - 1) - 1
@@ -96,7 +93,7 @@ class _SparseUnpacking:
         for selection in layout.selections:
             nbytes = selection.block.nbytes
             self._fields.append((selection, buffer[end : end + nbytes]))
-            end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            end += padded(nbytes)
 
     def take(self, start: int, data: Buffer) -> int:
         self._wire[start : start + len(data)] = np.frombuffer(data, np.uint8)

@@ -106,6 +106,11 @@ def _region(placed: Sequence[tuple[Block, int, int]]) -> Region:
     return Region(tuple(block for block, _, _ in placed), offset, end - offset, starts)
 
 
+def padded(nbytes: int) -> int:
+    """Rounds up to where the next block may begin."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 def values_layout(blocks: Iterable[Block]) -> Layout:
     """Lays out the image of values: all blocks of a shard."""
     return _layout(blocks)
@@ -126,7 +131,7 @@ def _layout(blocks: Iterable[Block]) -> Layout:
         else:
             runs.append(block)
             offsets.append(end)
-        end += -(-block.nbytes // ALIGNMENT) * ALIGNMENT
+        end += padded(block.nbytes)
     return Layout(tuple(runs), tuple(offsets), end)
 
 

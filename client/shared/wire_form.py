@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, Block
-from grpc_ps.client.shared.image import ALIGNMENT, Layout, gradients_layout, values_layout
+from grpc_ps.client.shared.image import Layout, gradients_layout, padded, values_layout
 from grpc_ps.protos import job_pb2
 
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
@@ -133,14 +133,10 @@ def sparse_gradients(blocks: Iterable[Block], form: WireForm) -> SparseLayout:
     for block in (block for block in blocks if block.floating):
         if form.reduces(block):
             count = form.count(block.size)
-            values = end + (_padded(count * INDEX_BYTES) if count < block.size else 0)
+            values = end + (padded(count * INDEX_BYTES) if count < block.size else 0)
             selections.append(Selection(block, count, end, values))
-            end = values + _padded(count * ITEM_BYTES[form.dtype])
+            end = values + padded(count * ITEM_BYTES[form.dtype])
         else:
             selections.append(Selection(block, None, end, end))
-            end += _padded(block.nbytes)
+            end += padded(block.nbytes)
     return SparseLayout(tuple(selections), end)
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
