@@ -9,6 +9,7 @@ import pytest
 from grpc_ps.client.shared.blocks import Block, ParameterSpec, place
 from grpc_ps.client.shared.image import gradients_layout, values_layout
 from grpc_ps.client.shared.wire_form import (
+    WIRE_DTYPES,
     WireForm,
     narrow_gradients,
     narrow_values,
@@ -19,6 +20,7 @@ from grpc_ps.client.shared.wire_form import (
     sparse_gradients,
 )
 from grpc_ps.protos.job_pb2 import Settings
+from grpc_ps.psserver.lead.compression import check_compress
 
 BLOCKS = [
     Block("a", 0, 40, "float32", True),
@@ -120,3 +122,19 @@ def test_a_large_parameter_is_selected_from_in_blocks_of_the_placement() -> None
     counts = [[s.count for s in sparse_gradients(blocks, form).selections] for blocks in (*one.shards, *two.shards)]
     assert sum(counts[0]) == sum(counts[1]) + sum(counts[2])
     assert len(counts[0]) == len(counts[1]) + len(counts[2]) == len(one.shards[0])
+
+
+@pytest.mark.parametrize("dtype", WIRE_DTYPES)
+@pytest.mark.parametrize(
+    "text", ["", "topk:0.01", "topk:.33", "topk:0.34", "topk:0.5", "topk:0", "topk:1", "topk:-1", "topk:1e-2", "all"]
+)
+def test_the_lead_has_the_same_rule_with_the_standard_library_alone(text: str, dtype: str) -> None:
+    said = []
+    for check in (parse_compress, check_compress):
+        try:
+            check(text, dtype)
+        except ValueError as error:
+            said.append(str(error))
+        else:
+            said.append("taken")
+    assert said[0] == said[1]
