@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -144,6 +144,8 @@ class ClusterStatus:
         exit_code: what the job ended with, and `reason`, why if that is not just its target; set when stopped.
         checkpoint: the job's checkpoints; None where the shards have no folder for them.
         rollbacks: times that the job went back to a checkpoint since the lead started.
+        outcomes: pushes by outcome, also of workers that have gone; from zero again behind a rollback.
+            `staleness_counts` are those applied by staleness: of 0, 1, 2-3, 4-7 and so on, each range twice as long.
         parameters: what the model has, and `plan_fingerprint` the placement of that; empty before the job is open.
     """
 
@@ -169,6 +171,8 @@ class ClusterStatus:
     rollbacks: int = 0
     parameters: tuple[ParameterSpec, ...] = ()
     plan_fingerprint: str = ""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    staleness_counts: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON, None for what is not finite; without the parameters, which do not change."""
@@ -212,6 +216,8 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         rollbacks=response.rollbacks,
         parameters=tuple(map(from_proto, response.job.parameters)),
         plan_fingerprint=response.job.plan_fingerprint,
+        outcomes=dict(response.outcomes),
+        staleness_counts=tuple(response.staleness_counts),
     )
 
 

@@ -27,43 +27,47 @@ from grpc_ps.protos import job_pb2 as grpc__ps_dot_protos_dot_job__pb2
 from grpc_ps.protos import parameter_server_pb2 as grpc__ps_dot_protos_dot_parameter__server__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgrpc_ps/protos/control.proto\x12\ngrpc_ps.v1\x1a!grpc_ps/protos/coordination.proto\x1a\x18grpc_ps/protos/job.proto\x1a%grpc_ps/protos/parameter_server.proto\"\x0f\n\rStatusRequest\"\x8f\x05\n\x0eStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12/\n\x05phase\x18\x03 \x01(\x0e\x32 .grpc_ps.v1.StatusResponse.Phase\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.grpc_ps.v1.ShardStatus\x12)\n\x07workers\x18\x07 \x03(\x0b\x32\x18.grpc_ps.v1.WorkerStatus\x12\x0e\n\x06opened\x18\x08 \x01(\r\x12\x11\n\tuptime_ms\x18\t \x01(\x04\x12\x13\n\x0bwaiting_for\x18\n \x01(\t\x12\x1c\n\x14learning_rate_factor\x18\x0b \x01(\x01\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x0e\n\x06paused\x18\r \x01(\x08\x12*\n\nevaluation\x18\x0e \x01(\x0b\x32\x16.grpc_ps.v1.Evaluation\x12\x10\n\x08position\x18\x0f \x01(\x04\x12\x11\n\texit_code\x18\x10 \x01(\r\x12\x0e\n\x06reason\x18\x11 \x01(\t\x12\x30\n\ncheckpoint\x18\x12 \x01(\x0b\x32\x1c.grpc_ps.v1.CheckpointStatus\x12\x11\n\trollbacks\x18\x13 \x01(\r\"}\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_EMPTY\x10\x01\x12\x11\n\rPHASE_OPENING\x10\x02\x12\x11\n\rPHASE_RUNNING\x10\x03\x12\x11\n\rPHASE_STOPPED\x10\x04\x12\x13\n\x0fPHASE_RESTORING\x10\x05\"\xac\x01\n\x10\x43heckpointStatus\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12\x18\n\x0bglobal_step\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\x04\x12\x0e\n\x06saving\x18\x04 \x01(\x08\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x1a\n\rrestored_step\x18\x06 \x01(\x04H\x01\x88\x01\x01\x42\x0e\n\x0c_global_stepB\x10\n\x0e_restored_step\"\x87\x01\n\nEvaluation\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x34\n\x07metrics\x18\x02 \x03(\x0b\x32#.grpc_ps.v1.Evaluation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9e\x01\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x04\x12\x10\n\x08position\x18\x06 \x01(\x04\x12%\n\x05times\x18\x07 \x01(\x0b\x32\x16.grpc_ps.v1.ShardTimes\"\x88\x03\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nlocal_step\x18\x04 \x01(\x04\x12\x0f\n\x07\x61pplied\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x12\n\nnon_finite\x18\x07 \x01(\x04\x12\x0c\n\x04\x64one\x18\x08 \x01(\x04\x12\x12\n\x05\x62\x61tch\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tstaleness\x18\n \x01(\x04\x12\x11\n\tsilent_ms\x18\x0b \x01(\x04\x12\x11\n\x04loss\x18\x0c \x01(\x02H\x01\x88\x01\x01\x12\x11\n\tevaluator\x18\r \x01(\x08\x12\x16\n\x0emean_staleness\x18\x0e \x01(\x01\x12\x15\n\rmax_staleness\x18\x0f \x01(\x04\x12\x10\n\x08\x61\x63tivity\x18\x10 \x01(\t\x12&\n\x05times\x18\x11 \x01(\x0b\x32\x17.grpc_ps.v1.WorkerTimes\x12\x14\n\x0cheld_seconds\x18\x12 \x01(\x01\x42\x08\n\x06_batchB\x07\n\x05_loss\"\x10\n\x0eStopJobRequest\"&\n\x0fStopJobResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\"\x9e\x02\n\nSetRequest\x12\x11\n\x04mode\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07workers\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x06\x62\x61\x63kup\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0bmin_workers\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x1a\n\rmax_staleness\x18\x05 \x01(\x11H\x04\x88\x01\x01\x12!\n\x14learning_rate_factor\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x13\n\x06paused\x18\x07 \x01(\x08H\x06\x88\x01\x01\x42\x07\n\x05_modeB\n\n\x08_workersB\t\n\x07_backupB\x0e\n\x0c_min_workersB\x10\n\x0e_max_stalenessB\x17\n\x15_learning_rate_factorB\t\n\x07_paused\"\x8a\x01\n\x0bSetResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12&\n\x08settings\x18\x03 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12\x1c\n\x14learning_rate_factor\x18\x04 \x01(\x01\x12\x0e\n\x06paused\x18\x05 \x01(\x08\"$\n\x11\x43heckpointRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\r\"7\n\x12\x43heckpointResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t2\x93\x02\n\x07\x43ontrol\x12?\n\x06Status\x12\x19.grpc_ps.v1.StatusRequest\x1a\x1a.grpc_ps.v1.StatusResponse\x12\x42\n\x07StopJob\x12\x1a.grpc_ps.v1.StopJobRequest\x1a\x1b.grpc_ps.v1.StopJobResponse\x12\x36\n\x03Set\x12\x16.grpc_ps.v1.SetRequest\x1a\x17.grpc_ps.v1.SetResponse\x12K\n\nCheckpoint\x12\x1d.grpc_ps.v1.CheckpointRequest\x1a\x1e.grpc_ps.v1.CheckpointResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgrpc_ps/protos/control.proto\x12\ngrpc_ps.v1\x1a!grpc_ps/protos/coordination.proto\x1a\x18grpc_ps/protos/job.proto\x1a%grpc_ps/protos/parameter_server.proto\"\x0f\n\rStatusRequest\"\x96\x06\n\x0eStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\x06\x12\x12\n\ngeneration\x18\x02 \x01(\x06\x12/\n\x05phase\x18\x03 \x01(\x0e\x32 .grpc_ps.v1.StatusResponse.Phase\x12\x13\n\x0bglobal_step\x18\x04 \x01(\x04\x12 \n\x03job\x18\x05 \x01(\x0b\x32\x13.grpc_ps.v1.JobSpec\x12\'\n\x06shards\x18\x06 \x03(\x0b\x32\x17.grpc_ps.v1.ShardStatus\x12)\n\x07workers\x18\x07 \x03(\x0b\x32\x18.grpc_ps.v1.WorkerStatus\x12\x0e\n\x06opened\x18\x08 \x01(\r\x12\x11\n\tuptime_ms\x18\t \x01(\x04\x12\x13\n\x0bwaiting_for\x18\n \x01(\t\x12\x1c\n\x14learning_rate_factor\x18\x0b \x01(\x01\x12\x15\n\rlearning_rate\x18\x0c \x01(\x01\x12\x0e\n\x06paused\x18\r \x01(\x08\x12*\n\nevaluation\x18\x0e \x01(\x0b\x32\x16.grpc_ps.v1.Evaluation\x12\x10\n\x08position\x18\x0f \x01(\x04\x12\x11\n\texit_code\x18\x10 \x01(\r\x12\x0e\n\x06reason\x18\x11 \x01(\t\x12\x30\n\ncheckpoint\x18\x12 \x01(\x0b\x32\x1c.grpc_ps.v1.CheckpointStatus\x12\x11\n\trollbacks\x18\x13 \x01(\r\x12:\n\x08outcomes\x18\x15 \x03(\x0b\x32(.grpc_ps.v1.StatusResponse.OutcomesEntry\x12\x18\n\x10staleness_counts\x18\x16 \x03(\x04\x1a/\n\rOutcomesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"}\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_EMPTY\x10\x01\x12\x11\n\rPHASE_OPENING\x10\x02\x12\x11\n\rPHASE_RUNNING\x10\x03\x12\x11\n\rPHASE_STOPPED\x10\x04\x12\x13\n\x0fPHASE_RESTORING\x10\x05\"\xac\x01\n\x10\x43heckpointStatus\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12\x18\n\x0bglobal_step\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\x04\x12\x0e\n\x06saving\x18\x04 \x01(\x08\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x1a\n\rrestored_step\x18\x06 \x01(\x04H\x01\x88\x01\x01\x42\x0e\n\x0c_global_stepB\x10\n\x0e_restored_step\"\x87\x01\n\nEvaluation\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x34\n\x07metrics\x18\x02 \x03(\x0b\x32#.grpc_ps.v1.Evaluation.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9e\x01\n\x0bShardStatus\x12\r\n\x05shard\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x0e\n\x06\x62locks\x18\x04 \x01(\r\x12\x13\n\x0bvalue_bytes\x18\x05 \x01(\x04\x12\x10\n\x08position\x18\x06 \x01(\x04\x12%\n\x05times\x18\x07 \x01(\x0b\x32\x16.grpc_ps.v1.ShardTimes\"\x88\x03\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nlocal_step\x18\x04 \x01(\x04\x12\x0f\n\x07\x61pplied\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x12\n\nnon_finite\x18\x07 \x01(\x04\x12\x0c\n\x04\x64one\x18\x08 \x01(\x04\x12\x12\n\x05\x62\x61tch\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tstaleness\x18\n \x01(\x04\x12\x11\n\tsilent_ms\x18\x0b \x01(\x04\x12\x11\n\x04loss\x18\x0c \x01(\x02H\x01\x88\x01\x01\x12\x11\n\tevaluator\x18\r \x01(\x08\x12\x16\n\x0emean_staleness\x18\x0e \x01(\x01\x12\x15\n\rmax_staleness\x18\x0f \x01(\x04\x12\x10\n\x08\x61\x63tivity\x18\x10 \x01(\t\x12&\n\x05times\x18\x11 \x01(\x0b\x32\x17.grpc_ps.v1.WorkerTimes\x12\x14\n\x0cheld_seconds\x18\x12 \x01(\x01\x42\x08\n\x06_batchB\x07\n\x05_loss\"\x10\n\x0eStopJobRequest\"&\n\x0fStopJobResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\"\x9e\x02\n\nSetRequest\x12\x11\n\x04mode\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07workers\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x06\x62\x61\x63kup\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0bmin_workers\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x1a\n\rmax_staleness\x18\x05 \x01(\x11H\x04\x88\x01\x01\x12!\n\x14learning_rate_factor\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x13\n\x06paused\x18\x07 \x01(\x08H\x06\x88\x01\x01\x42\x07\n\x05_modeB\n\n\x08_workersB\t\n\x07_backupB\x0e\n\x0c_min_workersB\x10\n\x0e_max_stalenessB\x17\n\x15_learning_rate_factorB\t\n\x07_paused\"\x8a\x01\n\x0bSetResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12&\n\x08settings\x18\x03 \x01(\x0b\x32\x14.grpc_ps.v1.Settings\x12\x1c\n\x14learning_rate_factor\x18\x04 \x01(\x01\x12\x0e\n\x06paused\x18\x05 \x01(\x08\"$\n\x11\x43heckpointRequest\x12\x0f\n\x07wait_ms\x18\x01 \x01(\r\"7\n\x12\x43heckpointResponse\x12\x13\n\x0bglobal_step\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t2\x93\x02\n\x07\x43ontrol\x12?\n\x06Status\x12\x19.grpc_ps.v1.StatusRequest\x1a\x1a.grpc_ps.v1.StatusResponse\x12\x42\n\x07StopJob\x12\x1a.grpc_ps.v1.StopJobRequest\x1a\x1b.grpc_ps.v1.StopJobResponse\x12\x36\n\x03Set\x12\x16.grpc_ps.v1.SetRequest\x1a\x17.grpc_ps.v1.SetResponse\x12K\n\nCheckpoint\x12\x1d.grpc_ps.v1.CheckpointRequest\x1a\x1e.grpc_ps.v1.CheckpointResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'grpc_ps.protos.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_STATUSRESPONSE_OUTCOMESENTRY']._loaded_options = None
+  _globals['_STATUSRESPONSE_OUTCOMESENTRY']._serialized_options = b'8\001'
   _globals['_EVALUATION_METRICSENTRY']._loaded_options = None
   _globals['_EVALUATION_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_STATUSREQUEST']._serialized_start=144
   _globals['_STATUSREQUEST']._serialized_end=159
   _globals['_STATUSRESPONSE']._serialized_start=162
-  _globals['_STATUSRESPONSE']._serialized_end=817
-  _globals['_STATUSRESPONSE_PHASE']._serialized_start=692
-  _globals['_STATUSRESPONSE_PHASE']._serialized_end=817
-  _globals['_CHECKPOINTSTATUS']._serialized_start=820
-  _globals['_CHECKPOINTSTATUS']._serialized_end=992
-  _globals['_EVALUATION']._serialized_start=995
-  _globals['_EVALUATION']._serialized_end=1130
-  _globals['_EVALUATION_METRICSENTRY']._serialized_start=1084
-  _globals['_EVALUATION_METRICSENTRY']._serialized_end=1130
-  _globals['_SHARDSTATUS']._serialized_start=1133
-  _globals['_SHARDSTATUS']._serialized_end=1291
-  _globals['_WORKERSTATUS']._serialized_start=1294
-  _globals['_WORKERSTATUS']._serialized_end=1686
-  _globals['_STOPJOBREQUEST']._serialized_start=1688
-  _globals['_STOPJOBREQUEST']._serialized_end=1704
-  _globals['_STOPJOBRESPONSE']._serialized_start=1706
-  _globals['_STOPJOBRESPONSE']._serialized_end=1744
-  _globals['_SETREQUEST']._serialized_start=1747
-  _globals['_SETREQUEST']._serialized_end=2033
-  _globals['_SETRESPONSE']._serialized_start=2036
-  _globals['_SETRESPONSE']._serialized_end=2174
-  _globals['_CHECKPOINTREQUEST']._serialized_start=2176
-  _globals['_CHECKPOINTREQUEST']._serialized_end=2212
-  _globals['_CHECKPOINTRESPONSE']._serialized_start=2214
-  _globals['_CHECKPOINTRESPONSE']._serialized_end=2269
-  _globals['_CONTROL']._serialized_start=2272
-  _globals['_CONTROL']._serialized_end=2547
+  _globals['_STATUSRESPONSE']._serialized_end=952
+  _globals['_STATUSRESPONSE_OUTCOMESENTRY']._serialized_start=778
+  _globals['_STATUSRESPONSE_OUTCOMESENTRY']._serialized_end=825
+  _globals['_STATUSRESPONSE_PHASE']._serialized_start=827
+  _globals['_STATUSRESPONSE_PHASE']._serialized_end=952
+  _globals['_CHECKPOINTSTATUS']._serialized_start=955
+  _globals['_CHECKPOINTSTATUS']._serialized_end=1127
+  _globals['_EVALUATION']._serialized_start=1130
+  _globals['_EVALUATION']._serialized_end=1265
+  _globals['_EVALUATION_METRICSENTRY']._serialized_start=1219
+  _globals['_EVALUATION_METRICSENTRY']._serialized_end=1265
+  _globals['_SHARDSTATUS']._serialized_start=1268
+  _globals['_SHARDSTATUS']._serialized_end=1426
+  _globals['_WORKERSTATUS']._serialized_start=1429
+  _globals['_WORKERSTATUS']._serialized_end=1821
+  _globals['_STOPJOBREQUEST']._serialized_start=1823
+  _globals['_STOPJOBREQUEST']._serialized_end=1839
+  _globals['_STOPJOBRESPONSE']._serialized_start=1841
+  _globals['_STOPJOBRESPONSE']._serialized_end=1879
+  _globals['_SETREQUEST']._serialized_start=1882
+  _globals['_SETREQUEST']._serialized_end=2168
+  _globals['_SETRESPONSE']._serialized_start=2171
+  _globals['_SETRESPONSE']._serialized_end=2309
+  _globals['_CHECKPOINTREQUEST']._serialized_start=2311
+  _globals['_CHECKPOINTREQUEST']._serialized_end=2347
+  _globals['_CHECKPOINTRESPONSE']._serialized_start=2349
+  _globals['_CHECKPOINTRESPONSE']._serialized_end=2404
+  _globals['_CONTROL']._serialized_start=2407
+  _globals['_CONTROL']._serialized_end=2682
 # @@protoc_insertion_point(module_scope)

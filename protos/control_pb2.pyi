@@ -15,7 +15,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks")
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks", "outcomes", "staleness_counts")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
@@ -30,6 +30,13 @@ class StatusResponse(_message.Message):
     PHASE_RUNNING: StatusResponse.Phase
     PHASE_STOPPED: StatusResponse.Phase
     PHASE_RESTORING: StatusResponse.Phase
+    class OutcomesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     RUN_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +56,8 @@ class StatusResponse(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     ROLLBACKS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     run: int
     generation: int
     phase: StatusResponse.Phase
@@ -68,7 +77,9 @@ class StatusResponse(_message.Message):
     reason: str
     checkpoint: CheckpointStatus
     rollbacks: int
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ...) -> None: ...
+    outcomes: _containers.ScalarMap[str, int]
+    staleness_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., staleness_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
     __slots__ = ("directory", "global_step", "age_ms", "saving", "error", "restored_step")

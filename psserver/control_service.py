@@ -53,6 +53,7 @@ class ControlService:
             reason=job.done.reason if job.done else "",
             checkpoint=_checkpoint(lead, now),
             rollbacks=lead.rollbacks,
+            **_tally(job),
         )
 
     async def Set(self, request: wire.SetRequest, context: Any) -> wire.SetResponse:
@@ -105,6 +106,11 @@ def _steered(job: Job) -> dict[str, Any]:
     return {"learning_rate_factor": training.factor if training else 1.0, "paused": bool(training and training.paused)}
 
 
+def _tally(job: Job) -> dict[str, Any]:
+    tally = job.members.tally
+    return {"outcomes": tally.outcomes, "staleness_counts": tally.staleness_counts}
+
+
 def _checkpoint(lead: Coordinator, now: float) -> wire.CheckpointStatus | None:
     saving = lead.job.saving
     if lead.commits is None or saving is None:
@@ -141,7 +147,7 @@ def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
         silent_ms=max(0, int((now - member.last_beat) * 1000)),
         loss=member.loss,
         evaluator=member.incarnation == job.evaluation.holder,
-        mean_staleness=member.total_staleness / max(1, outcomes["APPLIED"]),
+        mean_staleness=member.tally.total_staleness / max(1, outcomes["APPLIED"]),
         max_staleness=member.max_staleness,
         activity=activity(member, job.training),
         times=worker_wire.WorkerTimes(**member.times) if member.times else None,  # type: ignore[arg-type]

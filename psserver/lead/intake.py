@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.log import Result
-from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.membership import Member, Tally
 from grpc_ps.psserver.lead.parts import Parts, Push
 from grpc_ps.psserver.lead.refusal import Refusal
 
@@ -73,7 +73,7 @@ class Intake:
         self._job.open(push, now)
         member.decide(Result(push.id.sequence, "APPLIED"))
         # Initial values count nowhere.
-        member.outcomes.clear()
+        member.tally = Tally()
         member.progress = None
 
     def asked(self, member: Member, sequence: int, *, out_of_data: bool) -> bool:

@@ -13,6 +13,42 @@ from grpc_ps.psserver.lead.refusal import Refusal
 MAX_ASKERS = 1000
 """Newcomers that may wait for indices whose holders are silent."""
 
+STALENESS_RANGES = 12
+"""Ranges that stalenesses are counted in: 0, 1, 2-3, 4-7, and so on, each twice as long; the last has no end."""
+
+
+def staleness_range(staleness: int) -> int:
+    """Number of the range that it is counted in."""
+    return min(staleness.bit_length(), STALENESS_RANGES - 1)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of pushes: how many by outcome; of those applied how many by `staleness_range`, and the sum of that.
+
+    For people.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    staleness: Counter[int] = field(default_factory=Counter)
+    total_staleness: int = 0
+
+    def add(self, result: Result) -> None:
+        """Counts one more."""
+        self.outcomes[result.outcome] += 1
+        if result.outcome == "APPLIED":
+            self.staleness[staleness_range(result.staleness)] += 1
+            self.total_staleness += result.staleness
+
+    def __add__(self, other: Tally) -> Tally:
+        total = self.total_staleness + other.total_staleness
+        return Tally(self.outcomes + other.outcomes, self.staleness + other.staleness, total)
+
+    @property
+    def staleness_counts(self) -> list[int]:
+        """By range, all of them."""
+        return [self.staleness[place] for place in range(STALENESS_RANGES)]
+
 
 @dataclass(slots=True, kw_only=True)
 class Member:
@@ -29,6 +65,7 @@ class Member:
         sending: a push that has begun to arrive.
         progress: applied pushes, as the staleness bound counts them; None before it gets its first number.
         out_of_data: its own share of the data is used up.
+        tally: its pushes so far.
         times: where its time went, as it told: names and values of `WorkerTimes`. For people.
         whole_at: when its push became whole everywhere, None once it was released to go on after it.
         held_seconds: times between these two, added up from its second push on: the first may wait for workers that
@@ -55,11 +92,15 @@ class Member:
     loss: float | None = None
     staleness: int = 0
     max_staleness: int = 0
-    total_staleness: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     times: Mapping[str, float] = field(default_factory=dict)
     whole_at: float | None = None
     held_seconds: float = 0.0
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Its pushes by outcome."""
+        return self.tally.outcomes
 
     def let_go(self, now: float) -> None:
         """Notes that it is released to go on."""
@@ -84,12 +125,11 @@ class Member:
         self.batch = None
         self.previous_steps, self.base_steps = self.base_steps, []
         self.waiting = not self.out_of_data
-        self.outcomes[result.outcome] += 1
+        self.tally.add(result)
         if result.outcome == "APPLIED":
             self.progress = (self.progress or 0) + 1
             self.staleness = result.staleness
             self.max_staleness = max(self.max_staleness, result.staleness)
-            self.total_staleness += result.staleness
 
 
 @dataclass(slots=True)
@@ -116,6 +156,7 @@ class Membership:
         self._askers: dict[int, _Asker] = {}
         self.lost: dict[int, str] = {}
         self._incarnations = 0
+        self._gone = Tally()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -174,7 +215,13 @@ class Membership:
     def remove(self, member: Member) -> None:
         """Frees the member's index; until somebody takes it, it is known as lost."""
         del self._members[member.worker]
+        self._gone += member.tally
         self.lost[member.worker] = f"worker {member.worker} ({member.name})"
+
+    @property
+    def tally(self) -> Tally:
+        """The pushes of all, also of those that have gone."""
+        return sum((member.tally for member in self), self._gone)
 
     def expired(self, now: float) -> list[Member]:
         """Members whose lease has ended. Whoever has not asked for an index for so long does not wait any more."""
