@@ -16,11 +16,12 @@ RUNS = Path("grpc-ps-logs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process of the cluster on this machine. A shard has an address, a worker none."""
+    """A process of the cluster on this machine. A shard has an address, and `metrics` if Prometheus may read it."""
 
     name: str
     pid: int
     address: str = ""
+    metrics: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ from grpc_ps.client.shared.faults import without_kills
 LaunchEvent = Event | Restart
 
 _READY = re.compile(r"READY shard=(\d+) address=(\S+)")
+# Before that, with --metrics.
+_METRICS = re.compile(r"METRICS shard=\d+ url=(\S+)")
 # The lead says that a checkpoint is committed.
 _SAVED = re.compile(r" psserver 0 checkpoint global_step=\d+ ")
 _RESTORE = "--restore"
@@ -47,6 +49,8 @@ class _Place:
     due: float | None = None
     # A shard's, as it said it; kept over its lives.
     address: str = ""
+    # Where its present life has its figures for Prometheus.
+    metrics: str = ""
 
     @property
     def over(self) -> bool:
@@ -237,14 +241,26 @@ class Run:
         place = self._place(event.child) if isinstance(event, Line) and event.stdout else None
         if isinstance(event, Line) and place is not None:
             ready = _READY.fullmatch(event.text) if place.is_shard else None
+            metrics = _METRICS.fullmatch(event.text) if place.is_shard else None
             if ready:
                 place.address = ready[2]
+            elif metrics:
+                self._found(place, metrics[1])
             elif not place.is_shard and (summary := _parse(event.text)):
                 self._json[event.child] = summary
         self._user(event)
 
+    def _found(self, place: _Place, metrics: str) -> None:
+        """A shard that was started again has its figures elsewhere."""
+        place.metrics = metrics
+        if self._workers:
+            self._cluster_file().write(self._plan.log_dir)
+
     def _cluster_file(self) -> ClusterFile:
-        shards = [Process(name=shard.name, pid=shard.child.pid, address=shard.address) for shard in self._shards]
+        shards = [
+            Process(name=shard.name, pid=shard.child.pid, address=shard.address, metrics=shard.metrics)
+            for shard in self._shards
+        ]
         workers = [Process(name=worker.name, pid=worker.child.pid) for worker in self._workers]
         return ClusterFile(launcher=os.getpid(), shards=tuple(shards), workers=tuple(workers))
 

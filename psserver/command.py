@@ -49,6 +49,16 @@ logger = logging.getLogger(__name__)
 @checkpoint_options()
 @click.option("--keep-alive", is_flag=True, help="Go on when the job is done, for workers that state a later end.")
 @job_options()
+@click.option(
+    "--metrics-port",
+    type=Whole(0, 65535),
+    help="Port of the figures for Prometheus; 0 picks one. Default: none. Prints `METRICS shard=N url=URL`.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Address for --metrics-port. Default: 127.0.0.1. Whoever reaches it may read them: neither TLS nor token.",
+)
 @security_options(server=True)
 @fault_options(served_calls, SHARD_POINTS)
 def psserver(**flags: Any) -> int:
@@ -83,6 +93,8 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
         raise click.UsageError(f"--shard {shard}: needs --ps, or --lead with the address of shard 0")
     if port is None and not addresses:
         raise click.UsageError("--port: must be given where --ps is not (0 picks a free one)")
+    if flags["metrics_host"] is not None and flags["metrics_port"] is None:
+        raise click.UsageError(f"--metrics-host {flags['metrics_host']}: needs --metrics-port")
     if flags["chunk_bytes"] % 64:
         raise click.UsageError(f"--chunk-bytes {flags['chunk_bytes']}: must be a multiple of 64")
     if shard == 0:
@@ -117,6 +129,8 @@ def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
         faults=fault_plan(flags),
         security=security,
         link_security=link_security,
+        metrics_host=flags["metrics_host"] or "127.0.0.1",
+        metrics_port=flags["metrics_port"],
     )
 
 
@@ -145,6 +159,8 @@ async def serve(config: ShardConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     await server.start()
+    if server.metrics_url:
+        sys.stdout.write(f"METRICS shard={config.shard} url={server.metrics_url}\n")
     sys.stdout.write(f"READY shard={config.shard} address={server.address}\n")
     sys.stdout.flush()
     await server.run()

@@ -37,6 +37,7 @@ class ShardConfig:
         faults: failures that are made on purpose.
         security: what protects this shard's port.
         link_security: what protects its link to the lead.
+        metrics_host, metrics_port: where Prometheus finds its figures; port 0 picks one, None is for nowhere.
     """
 
     shard: int
@@ -55,6 +56,8 @@ class ShardConfig:
     faults: FaultPlan = field(default_factory=FaultPlan)
     security: ServerSecurity = field(default_factory=ServerSecurity)
     link_security: Security = field(default_factory=Security)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < self.shards:

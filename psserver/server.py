@@ -33,6 +33,8 @@ from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.leading import make_lead
 from grpc_ps.psserver.link import Link
+from grpc_ps.psserver.metrics import ShardCollector
+from grpc_ps.psserver.metrics_server import MetricsServer
 from grpc_ps.psserver.peer_limits import Allowances, LimitInterceptor
 from grpc_ps.psserver.raw_services import add_service
 from grpc_ps.psserver.replay import Replay
@@ -55,11 +57,14 @@ class ShardServer:
 
     Attributes:
         address: where it is reached, once started.
+        metrics_url: where Prometheus finds its figures; empty for nowhere.
     """
 
     def __init__(self, config: ShardConfig) -> None:
         self.config = config
         self.address = ""
+        self.metrics_url = ""
+        self._metrics: MetricsServer | None = None
         self._boot = secrets.randbits(63) | 1
         self._interrupted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -114,7 +119,7 @@ class ShardServer:
         """Opens the port and serves.
 
         Raises:
-            UsageError: the port cannot be had.
+            UsageError: a port cannot be had.
             CheckpointError: the folder of checkpoints cannot be used.
         """
         self._bind()
@@ -127,6 +132,7 @@ class ShardServer:
             self._upstream = self._link = self._follow()
         self._coordination = CoordinationService(self._coordinator, self._replay, self._boot)
         self._add_services()
+        self._serve_metrics()
         await self._server.start()
         if self._coordinator is not None:
             self._coordinator.begin()
@@ -135,6 +141,14 @@ class ShardServer:
     def _bind(self) -> None:
         add = partial(self.config.security.add_port, self._server)
         self.address = bind(self.config.host, self.config.port, add)
+
+    def _serve_metrics(self) -> None:
+        config = self.config
+        if config.metrics_port is None:
+            return
+        collector = ShardCollector(self._loop, config.shard, config.shards, self._replay, self._coordinator)
+        self._metrics = MetricsServer(config.metrics_host, config.metrics_port, collector)
+        self.metrics_url = self._metrics.url
 
     def _follow(self) -> Link:
         checkpoints = self.config.checkpoints
@@ -240,7 +254,9 @@ class ShardServer:
             await asyncio.wait((work,), timeout=grace)
 
     async def close(self) -> None:
-        """Closes the port and every stream."""
+        """Closes the ports and every stream."""
+        if self._metrics is not None:
+            await self._loop.run_in_executor(None, self._metrics.close)
         await self._server.stop(grace=STOP_GRACE)
         self._kernels.shutdown(wait=False, cancel_futures=True)
         self._savers.shutdown(wait=False, cancel_futures=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grpc_ps.client.shared.errors import InvalidPush, PsError
 from grpc_ps.protos.parameter_server_pb2 import Answer
 from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,18 @@ class Session:
 
 
 class Sessions:
-    """Attached streams by worker. Not guarded: used by the event loop alone."""
+    """Attached streams by worker. Not guarded: used by the event loop alone.
+
+    Attributes:
+        traffic: what went over training streams and to readers.
+    """
 
     def __init__(self) -> None:
+        self.traffic = Traffic()
         self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
 
     def attach(self, session: Session) -> None:
         """Takes a stream; an older one of the same worker ends."""

@@ -152,13 +152,14 @@ class TrainingStream:
         await self._context.write(PushPullResponse(attached=attached).SerializeToString())
 
     async def _read(self) -> None:
-        read, closed = self._context.read, self._session.closed
+        read, closed, traffic = self._context.read, self._session.closed, self._replay.sessions.traffic
         while True:
             data: Any = await read()
             await self._turns.take()
             # A stream that another one has taken over has no say any more.
             if data is EOF or closed.done():
                 return
+            traffic.received += len(data)
             self._take(*_parse(data))
 
     def _take(self, request: PushPullRequest, chunk: ChunkView | None) -> None:
@@ -243,14 +244,17 @@ class TrainingStream:
 
     async def _write(self) -> None:
         session, write, times = self._session, self._context.write, self._replay.times
+        traffic = self._replay.sessions.traffic
         restored, self._restored = self._restored, None
         for message in image_messages(*restored, self._replay.chunk_bytes) if restored else ():
             await write(message)
+            traffic.sent += len(message)
         del restored
         while True:
             outgoing = await session.next()
             for message in times.each("encode", self._messages(outgoing)):
                 await write(message)
+                traffic.sent += len(message)
             if outgoing.snapshot is not None:
                 times.count("releases")
             self._replay.at("answered")

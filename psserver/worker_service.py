@@ -122,6 +122,7 @@ class WorkerService:
             head = wire.PullResponse(meta=self._meta(name, snapshot))
             for message in snapshot.messages(head, wire.PullResponse):
                 yield message
+                self._replay.sessions.traffic.sent += len(message)
         finally:
             self._replay.pins.drop(name)
 

@@ -68,6 +68,9 @@ _CHECK_SECONDS = 120.0
     help="How many processes that die are started again, all in all. Shards: with --checkpoint-dir.",
 )
 @limit_options()
+@click.option(
+    "--metrics", is_flag=True, help="Give every shard a port for Prometheus, on 127.0.0.1; cluster.json has the URLs."
+)
 @click.option("--no-progress", is_flag=True, help="On a terminal too: the processes' own lines, no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on stdout, lines on stderr.")
 @checkpoint_options()
@@ -91,7 +94,7 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
-        shard_command=[program("psserver"), "--host", "127.0.0.1", *shard_flags(values)],
+        shard_command=[program("psserver"), "--host", "127.0.0.1", *shard_flags(values), *_metrics_flags(values)],
         worker_command=[program("worker"), *passed_on],
         log_dir=folder,
         own_flags=own_flags,
@@ -113,6 +116,10 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
 def shard_flags(values: Mapping[str, Any]) -> list[str]:
     """Returns what every shard is told, the lead's own flags too: any of them may say which folder it has."""
     return typed({name: values[name] for name in (*LIMIT_FLAGS, *CHECKPOINT_FLAGS)})
+
+
+def _metrics_flags(values: Mapping[str, Any]) -> list[str]:
+    return ["--metrics-port", "0"] if values["metrics"] else []
 
 
 def _faults(shards: int, workers: int, values: Mapping[str, Any]) -> dict[str, list[str]]:

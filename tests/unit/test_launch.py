@@ -55,6 +55,15 @@ def test_cluster_file_while_it_runs_and_afterwards(plan, tmp_path):
     assert cluster_file.find(tmp_path)[1].exit_code == 0
 
 
+def test_the_cluster_file_says_where_a_shard_has_its_figures(plan, tmp_path):
+    found = []
+    seen = Seen("patient", lambda child: found.append(cluster_file.find(tmp_path)[1]))
+    line = 'print(f"METRICS shard={flags.shard} url=http://h:1/metrics")'
+    figures = SHARD.replace('print("some line"', f'{line}\nprint("some line"')
+    run(plan(shard=figures, worker=PATIENT.replace("signal.pause()", "sys.exit(0)")), seen)
+    assert [process.metrics for process in (*found[0].shards, *found[0].workers)] == ["http://h:1/metrics", ""]
+
+
 def test_first_failure_ends_all_with_its_code_and_last_lines(plan, tmp_path):
     failing = JOINED + "print('NaN in w', file=sys.stderr)\nif flags.index == 1: sys.exit(5)\nsignal.pause()"
     outcome, seen = run(plan(workers=3, worker=failing))

@@ -67,6 +67,13 @@ def test_everything_that_is_stated() -> None:
     )
 
 
+@pytest.mark.parametrize(("typed", "host"), [("", "127.0.0.1"), (" --metrics-host 0.0.0.0", "0.0.0.0")])
+def test_figures_are_on_loopback_unless_stated(typed: str, host: str) -> None:
+    """Whatever --host says: its TLS and tokens do not protect them."""
+    config = config_of(f"--shard 0 --port 0 --host 10.0.0.7 --insecure --metrics-port 0{typed}")
+    assert (config.metrics_host, config.metrics_port) == (host, 0)
+
+
 def test_a_shard_finds_itself_in_the_list() -> None:
     config = config_of("--shard 1 --ps a:1,b:2 --steps 5")
     assert (config.shards, config.port, config.lead, config.presets) == (2, 2, "a:1", {})
@@ -95,6 +102,7 @@ def test_b07_bad_lists_of_shards(ps: str) -> None:
         ("--shard 0 --shards 0 --port 0", "--shards 0: must be 1 to 10000"),
         ("--shard 0 --port 65536", "--port 65536: must be 0 to 65535"),
         ("--shard 0 --port -1", "--port -1: must be 0 to 65535"),
+        ("--shard 0 --port 0 --metrics-port 65536", "--metrics-port 65536: must be 0 to 65535"),
         ("--shard 0 --port 0 --workers 0", "--workers 0: must be at least 1"),
         ("--shard 0 --port 0 --backup -1", "--backup -1: must be 0 or more"),
         ("--shard 0 --port 0 --steps -5", "--steps -5: must be at least 1"),
@@ -121,6 +129,7 @@ def test_b08_numbers_out_of_range(typed: str, says: str) -> None:
         ("--port 1", "Missing option '--shard'"),
         ("--shard 1 --shards 2 --port 1", "--shard 1: needs --ps, or --lead with the address of shard 0"),
         ("--shard 0", "--port: must be given where --ps is not (0 picks a free one)"),
+        ("--shard 0 --port 0 --metrics-host 0.0.0.0", "--metrics-host 0.0.0.0: needs --metrics-port"),
         ("--shard 0 --shards 3 --ps a:1,b:2", "--shards 3: --ps lists 2"),
         ("--shard 1 --shards 2 --port 1 --lead a:1,b:2", "--lead a:1,b:2: must be one address, that of shard 0"),
         ("--shard 0 --port 1 --thread 2", "unknown option --thread (did you mean --threads?)"),
