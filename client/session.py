@@ -48,7 +48,7 @@ class TrainingSession:
             They hold zeros before `begin` has returned, and are not to be used while `wait` runs.
         settings: the job's, complete, by the names of `job.proto`; empty for a job that had ended before.
         opener: whether this worker sends the initial values.
-        run: the job's number, for joining it again and no other.
+        run, generation: the job's number, for joining it again and no other, and that of the lead's log.
         worker, incarnation: its index, and its life's number.
         global_step: the highest that was heard of.
         evaluator: whether this worker holds the lease to evaluate.
@@ -72,7 +72,7 @@ class TrainingSession:
         """Begins to beat; timeouts in seconds: for shards that still start, for shards out of reach, a silent lead."""
         self.settings: Mapping[str, Setting] = from_message(membership.job.settings)
         self.opener = membership.opener
-        self.run = membership.identity.run
+        self.run, self.generation = membership.identity.run, membership.identity.generation
         self.worker = membership.identity.worker
         self.incarnation = membership.identity.incarnation
         self.parameters: dict[str, Array] = parameters.arrays

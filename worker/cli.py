@@ -17,6 +17,7 @@ from grpc_ps.client.shared.job_flags import check_job_flags, job_options, overla
 from grpc_ps.client.shared.limit_flags import grace_option
 from grpc_ps.client.shared.process import prepare_process
 from grpc_ps.client.shared.security_flags import security_from_flags, security_options
+from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY, check_summaries, summary_options
 from grpc_ps.worker.config import Value, WorkerConfig
 from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
 from grpc_ps.worker.interrupt import Interrupt
@@ -60,6 +61,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     arguments = parse_arguments(flags["model_arg"])
     check_model(flags["model"], arguments)
     check_data(flags["model"], flags["data"], flags["data_dir"])
+    check_summaries(flags)
     device = parse_device(flags["device"]) if flags["device"] is not None else None
     return WorkerConfig(
         addresses=addresses,
@@ -73,6 +75,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         device=device,
         connect_timeout=flags["connect_timeout"],
         overlap=flags["overlap"],
+        logdir=flags["logdir"],
+        summary_every=flags["summary_every"] or SUMMARY_EVERY,
         json=flags["json"],
         security=security_from_flags(flags),
         faults=fault_plan(flags),
@@ -98,6 +102,7 @@ _EPILOG = (
     help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
 )
 @overlap_option()
+@summary_options()
 @connect_timeout_option("servers that are not there yet")
 @grace_option("Seconds to leave the job in after a signal.")
 @security_options()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from grpc_ps.client.shared.faults import FaultPlan
+from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY
 
 if TYPE_CHECKING:  # It needs modules that import gRPC, which the process has to be prepared for.
     from grpc_ps.client import Security
@@ -39,6 +40,9 @@ class WorkerConfig:
     """Seconds for which servers may be unreachable at the start."""
     overlap: bool = False
     """Whether the next gradient is computed while a push is exchanged."""
+    logdir: Path | None = None
+    """Where TensorBoard's summaries go, None for none, with so many global steps between two of this worker's."""
+    summary_every: int = SUMMARY_EVERY
     json: bool = False
     security: Security | None = None
     """TLS and token for the way to the servers."""

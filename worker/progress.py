@@ -103,9 +103,10 @@ class Progress:
         self.global_step = global_step
         if self._warm is None:
             self._warm_at = global_step + max(1, math.ceil(_WARM_UP * max(0, target - global_step)))
-            self._warm = self._shown = self._mark()
+            self._warm = self._shown = self.mark()
 
-    def _mark(self) -> Mark:
+    def mark(self) -> Mark:
+        """Where the counts stand now."""
         return Mark(self._clock(), self.global_step, self.local_steps, self.examples)
 
     def step(self, global_step: int, outcome: str | None, examples: int) -> bool:
@@ -116,13 +117,13 @@ class Progress:
         if outcome is not None:
             self.outcomes[outcome] += 1
         if self._warm_at is not None and global_step >= self._warm_at:
-            self._warm, self._warm_at = self._mark(), None
+            self._warm, self._warm_at = self.mark(), None
         return self._clock() >= self._next
 
     def show(self, loss: SupportsFloat, shown: Mapping[str, float]) -> None:
         """Prints a line with the loss of the last batch and some parameters."""
         self.loss = float(loss)
-        mark = self._mark()
+        mark = self.mark()
         rates = Rates.between(self._shown or mark, mark)
         self._shown, self._next = mark, mark.time + _INTERVAL
         seconds = 1 / rates.steps if rates.steps > 0 else 0.0
@@ -141,7 +142,7 @@ class Progress:
 
     def summary(self, metrics: Mapping[str, float]) -> dict[str, object]:
         """The figures of the whole run; `metrics` are the last evaluation's. Loss is the last batch's."""
-        end = self._mark()
+        end = self.mark()
         rates = Rates.between(self._warm or end, end)
         return {
             "worker": self.worker,

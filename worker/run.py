@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING, SupportsFloat
 
-from grpc_ps.client import PSClient, PsError, TrainingSession
+from grpc_ps.client import PSClient, PsError, Reply, TrainingSession
 from grpc_ps.client.shared.errors import Fenced, Mismatch, RolledBack
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event, setup_logging
@@ -24,6 +25,9 @@ from grpc_ps.worker.step import Step
 from grpc_ps.worker.streams import StreamFeed
 from grpc_ps.worker.trainer import Trainer
 from grpc_ps.worker.variables import parameter_specs, read_values
+
+if TYPE_CHECKING:  # It needs TensorBoard, which not everybody has.
+    from grpc_ps.worker.summaries import Summaries
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 # Seconds that the job's end waits for an evaluation that runs.
@@ -64,12 +68,15 @@ class Worker:
         self._progress = Progress(echo)
         self._run = 0
         self._stream: StreamFeed | None = None
+        self._summaries: Summaries | None = None
         self._evaluator = self._make_evaluator(factory)
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
         step = Step(self._model, name=config.model, device=config.device)
         at, overlap = self._faults.at, config.overlap
-        self._trainer = Trainer(self._model, step, self._progress, overlap=overlap, evaluate=evaluate, at=at)
+        self._trainer = Trainer(
+            self._model, step, self._progress, overlap=overlap, evaluate=evaluate, observe=self._observe, at=at
+        )
 
     def _make_evaluator(self, factory: ModelFactory) -> Evaluator | None:
         if self._data.test is None:
@@ -83,9 +90,25 @@ class Worker:
         return Evaluation(
             self._evaluator,
             self._connect,
-            evaluated=self._progress.evaluated,
+            evaluated=self._evaluated,
             failed=lambda error: event(_LOGGER, "evaluation_failed", logging.WARNING, error=error),
         )
+
+    def _evaluated(self, global_step: int, metrics: Mapping[str, float]) -> None:
+        self._progress.evaluated(global_step, metrics)
+        if self._summaries is not None:
+            self._summaries.evaluated(global_step, metrics)
+
+    def _observe(self, reply: Reply, loss: SupportsFloat) -> None:
+        if self._summaries is not None:
+            self._summaries.step(reply, loss, self._progress)
+
+    def _make_summaries(self, client: PSClient) -> Summaries | None:
+        if self._config.logdir is None:
+            return None
+        from grpc_ps.worker.summaries import Summaries
+
+        return Summaries(self._config.logdir, self._config.summary_every, client.status)
 
     def _connect(self) -> PSClient:
         config = self._config
@@ -100,12 +123,14 @@ class Worker:
         """
         event(_LOGGER, "data", what=self._data.description)
         with self._connect() as client:
+            self._summaries = self._make_summaries(client)
             try:
                 metrics = self._sessions(client)
             finally:
                 # Before the client, which an evaluation's report needs, and before the summary, the last line.
-                if self._evaluation is not None:
-                    self._evaluation.close()
+                for beside in (self._evaluation, self._summaries):
+                    if beside is not None:
+                        beside.close()
         return self._progress.finish(metrics)
 
     def _sessions(self, client: PSClient) -> dict[str, float]:
@@ -116,7 +141,10 @@ class Worker:
             try:
                 self._train(session)
                 self._at_end(client)
-                return self._last_evaluation(client, session)
+                metrics = self._last_evaluation(client, session)
+                if self._summaries is not None:
+                    self._summaries.end(self._progress)
+                return metrics
             except (Fenced, RolledBack) as error:
                 event(_LOGGER, "joining_again", logging.WARNING, reason=error)
             finally:
@@ -144,6 +172,8 @@ class Worker:
 
     def _train(self, session: TrainingSession) -> None:
         self._adopt(session)
+        if self._summaries is not None:
+            self._summaries.begin(session)
         if session.opener:
             session.open(self._first_values(session))
         self._trainer.train(session, self._feed(session), target=target_step(session.settings))

@@ -31,6 +31,7 @@ class Trainer:
         progress: counts and prints; counts go on from session to session.
         overlap: compute the next gradient while a push is exchanged, where the mode takes gradients of older steps.
         evaluate: called with the global step after each step while this worker is the one to evaluate.
+        observe: told each answer with the loss of the step.
         at: called at the points where `--fault` may kill the process.
     """
 
@@ -42,6 +43,7 @@ class Trainer:
         *,
         overlap: bool = False,
         evaluate: Callable[[int], None] = lambda _: None,
+        observe: Callable[[Reply, tf.Tensor], None] = lambda reply, loss: None,
         at: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._model = model
@@ -49,6 +51,7 @@ class Trainer:
         self._progress = progress
         self._overlap = overlap
         self._evaluate = evaluate
+        self._observe = observe
         self._at = at
         self._refused = 0
         self._loss: tf.Tensor | None = None
@@ -95,6 +98,7 @@ class Trainer:
         self._at("answered")
         if self._progress.step(reply.global_step, reply.outcome, computed.batch.examples):
             self._progress.show(computed.loss, self._shown(session.parameters))
+        self._observe(reply, computed.loss)
         if reply.outcome == "LATE" and gradients.overlaps:
             # The job was set to another mode, which takes gradients of its present step alone.
             gradients.overlaps = False

@@ -23,9 +23,10 @@ from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
 from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
+from grpc_ps.client.shared.summary_flags import SUMMARY_FLAGS, summary_options
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace")
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace", *SUMMARY_FLAGS)
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
 # Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
@@ -48,6 +49,7 @@ _CHECK_SECONDS = 120.0
 @click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
 @job_flags.overlap_option()
+@summary_options()
 @click.option(
     "--log-dir",
     type=flags.FilePath(file_okay=False),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-# Kinds A to M; of each the cases that are tested within or between processes.
+# Kinds A to N; of each the cases that are tested within or between processes.
 CASES = (
     *("B01", "B02", "B03", "B05"),
     *("B07", "B08", "B09", "B11", "B13", "B14"),
@@ -25,6 +25,7 @@ CASES = (
     *("B68", "B70", "B71"),
     *("B72", "B73", "B75", "B76", "B79", "B80"),
     *("B81", "B83", "B85", "B86", "B89", "B91"),
+    "B92",
 )
 ROW = re.compile(r"^\| (?P<case>B\d\d)? *\| (?P<right>.*?) *\| `(?P<test>[^`]+)` \|$", re.MULTILINE)
 

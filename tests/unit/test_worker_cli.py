@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -137,6 +138,26 @@ def test_devices(text: str, name: str) -> None:
 def test_bad_devices(text: str) -> None:
     with pytest.raises(UsageError, match="must be cpu:N or gpu:N"):
         parse_device(text)
+
+
+def test_where_summaries_go(tmp_path: Path) -> None:
+    config = config_of(*LINEAR, "--logdir", str(tmp_path / "new"), "--summary-every", "7")
+    assert (config.logdir, config.summary_every) == (tmp_path / "new", 7)
+    assert (tmp_path / "new").is_dir()
+
+
+def test_b92_summaries_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault B92: at the start, with exit code 2."""
+    file = tmp_path / "file"
+    file.touch()
+    under = file / "under"
+    assert refusal(*LINEAR, "--logdir", str(under)) == f"--logdir {under}: cannot be written: Not a directory"
+    assert "is a file" in refusal(*LINEAR, "--logdir", str(file))
+    assert refusal(*LINEAR, "--logdir", "") == "--logdir '': must not be empty"
+    assert refusal(*LINEAR, "--summary-every", "5") == "--summary-every 5: needs --logdir"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    says = f"--logdir {tmp_path}: needs TensorBoard: pip install 'grpc-ps[tensorboard]'"
+    assert refusal(*LINEAR, "--logdir", str(tmp_path)) == says
 
 
 def test_help_needs_no_tensorflow() -> None:

@@ -1,0 +1,35 @@
+"""--logdir as a user types it: a job whose processes are killed, read back with TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import Command
+from event_files import check_whole, files
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(320)]
+
+
+def test_summaries_are_whole_after_kills(tmp_path: Path) -> None:
+    """Worker 1 kills itself before its 20th push, the lead after the 45th update, which takes all back to step 40."""
+    logdir = tmp_path / "summaries"
+    job = ("--ps", 1, "--workers", 2, "--model", "linear", "--mode", "sync", "--steps", 90, "--max-restarts", 2)
+    saving = ("--checkpoint-dir", tmp_path / "saved", "--checkpoint-steps", 20, "--lease", 2)
+    faults = ("--fault", "worker 1: kill@computed:20", "--fault", "ps 0: kill@applied:45")
+    summaries = ("--logdir", logdir, "--summary-every", 1)
+    command = ("psctl", "launch", *job, *saving, *faults, *summaries, "--log-dir", tmp_path / "logs", "--json")
+    with Command(*map(str, command)) as launch:
+        assert launch.wait(300) == 0, launch.text
+    record = launch.summary()
+    assert (record["global_step"], record["restarts"]) == (90, 2)
+    assert re.search(r"resumed checkpoint=\S*step-00000040 ", (tmp_path / "logs" / "ps-0.log").read_text())
+    whole = check_whole(logdir)
+    assert set(whole) == {"worker-0", "worker-1", "job"}
+    # Worker 0 saw every step, and those behind 40 twice.
+    assert whole["worker-0"]["loss"] == list(range(1, 91))
+    assert len(files(logdir / "worker-0")) == 2
+    # The killed one has lost what it had not written yet, and nothing else.
+    assert set(range(41, 91)) <= set(whole["worker-1"]["loss"]) <= set(range(1, 91))
+    assert whole["job"]["learning_rate"][-1] == 90
