@@ -13,6 +13,7 @@ import click
 
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.checkpoint_flags import checkpoint_options, checkpoint_settings
+from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, served_calls
 from grpc_ps.client.shared.faults import SHARD_POINTS
 from grpc_ps.client.shared.flags import Command, Whole, connect_timeout_option
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @click.command(cls=Command)
+@config_option("psserver")
 @click.option("--shard", type=Whole(0, 9999), required=True, help="Number of this shard, from 0. Shard 0 is the lead.")
 @click.option("--port", type=Whole(0, 65535), help="Port to listen on; 0 picks one. Default: the one in --ps.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")

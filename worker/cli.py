@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean
@@ -90,6 +91,7 @@ _EPILOG = (
 
 
 @click.command(cls=Command, context_settings={"max_content_width": 120}, epilog=_EPILOG)
+@config_option("worker")
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
 @model_options
 @data_options

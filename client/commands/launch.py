@@ -19,6 +19,7 @@ from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
+from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
@@ -38,6 +39,7 @@ _CHECK_SECONDS = 120.0
 
 
 @click.command("launch", cls=flags.Command)
+@config_option("launch")
 @click.option("--ps", "shards", type=flags.Whole(1, 1024), default=1, show_default=True, help="Shards to start.")
 @click.option(
     "--workers", type=flags.Whole(1, 1024), default=1, show_default=True, help="Workers to start, beside --backup."
