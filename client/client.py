@@ -94,14 +94,15 @@ class PSClient:
         for shard in self._shards:
             shard.close()
 
-    def pull(self, names: Collection[str] | None = None) -> Pulled:
+    def pull(self, names: Collection[str] | None = None, *, averages: bool = False) -> Pulled:
         """Reads the parameters of those names, all by default: values of one step, while training goes on.
 
+        With `averages`, those of trainable parameters are their moving averages, if the job keeps any.
         Raises NotOpen before the job has values, UsageError for a name that it does not have, NotLead if the first
         address is not shard 0's, PeerUnreachable or PeerLost for a shard that does not answer, and Full, SnapshotGone
         or Corrupt if reading again has not helped in time.
         """
-        return reading.pull(self._shards, names, self.timeout)
+        return reading.pull(self._shards, names, self.timeout, averages=averages)
 
     def status(self) -> ClusterStatus:
         """Asks the lead for the state of the cluster.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from grpc_ps.client.parameters import Array, Parameters, ShardImages
@@ -25,24 +25,33 @@ _PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Pulled:
-    """The values of all parameters asked for after `global_step` updates."""
+    """The values of all parameters asked for after `global_step` updates.
+
+    `averages`: whether those of trainable parameters are moving averages, that is, asked for and kept by the job.
+    """
 
     global_step: int
     values: dict[str, Array]
+    averages: bool = False
 
 
-def pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float) -> Pulled:
+def pull(
+    shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float, *, averages: bool = False
+) -> Pulled:
     """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
 
-    A lead that cannot be reached at all is not waited for.
+    With `averages`, those of trainable parameters in place of their values, if the job keeps any. A lead that cannot be
+    reached at all is not waited for.
     """
     deadline = time.monotonic() + timeout
     while True:
         begun = False
         try:
-            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE))
+            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE), averages=averages)
             begun = True
-            return _read(shards, names, lead, first, max(deadline - time.monotonic(), _PAUSE))
+            pulled = _read(shards, names, lead, first, max(deadline - time.monotonic(), _PAUSE))
+            kept = first[0].meta.job.settings.moving_average > 0
+            return replace(pulled, averages=averages and kept)
         except (SnapshotGone, Full, PeerLost, PeerUnreachable, Corrupt) as error:
             again = begun or isinstance(error, Full)
             if not again or time.monotonic() + _PAUSE > deadline:
@@ -50,9 +59,9 @@ def pull(shards: Sequence[ShardClient], names: Collection[str] | None, timeout: 
             time.sleep(_PAUSE)
 
 
-def _pin(shard: ShardClient, timeout: float) -> tuple[Messages, Message]:
+def _pin(shard: ShardClient, timeout: float, *, averages: bool) -> tuple[Messages, Message]:
     """Has the lead pin a snapshot; returns its messages, the first one apart."""
-    messages = shard.pull(0, timeout)
+    messages = shard.pull(0, timeout, averages=averages)
     first = next(messages, None)
     if first is None or not first[0].HasField("meta"):
         raise Corrupt(f"{shard.address}: the values came without `meta`")

@@ -97,12 +97,15 @@ class ShardClient:
             on_end,
         )
 
-    def pull(self, snapshot: int, timeout: float) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
-        """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once."""
-        call = self._pull(
-            wire.PullRequest(snapshot=snapshot).SerializeToString(), timeout=timeout, metadata=self._metadata
-        )
-        return self._pulled(call)
+    def pull(
+        self, snapshot: int, timeout: float, *, averages: bool = False
+    ) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
+        """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once.
+
+        `averages` is for the lead: those in place of values, if the job keeps any.
+        """
+        request = wire.PullRequest(snapshot=snapshot, averages=averages)
+        return self._pulled(self._pull(request.SerializeToString(), timeout=timeout, metadata=self._metadata))
 
     def _pulled(self, call: Any) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
         try:

@@ -251,14 +251,16 @@ class AnswerEntry(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., answer: _Optional[_Union[_parameter_server_pb2.Answer, _Mapping]] = ...) -> None: ...
 
 class Pin(_message.Message):
-    __slots__ = ("snapshot", "global_step", "keep_ms")
+    __slots__ = ("snapshot", "global_step", "keep_ms", "averages")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    AVERAGES_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
     global_step: int
     keep_ms: int
-    def __init__(self, snapshot: _Optional[int] = ..., global_step: _Optional[int] = ..., keep_ms: _Optional[int] = ...) -> None: ...
+    averages: bool
+    def __init__(self, snapshot: _Optional[int] = ..., global_step: _Optional[int] = ..., keep_ms: _Optional[int] = ..., averages: bool = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("global_step", "exit_code", "reason")

@@ -20,7 +20,7 @@ class Identity(_message.Message):
     def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("mode", "workers", "backup", "steps", "epochs", "batch_size", "examples", "data", "seed", "optimizer", "learning_rate", "min_workers", "max_workers", "momentum", "nesterov", "initial_accumulator", "beta_1", "beta_2", "epsilon", "max_staleness", "schedule", "warmup_steps", "weight_decay", "clip_value", "clip_norm", "global_clip_norm", "rho", "l1", "l2", "threads", "eval_every", "until", "initial_values", "push_dtype", "pull_dtype", "compress")
+    __slots__ = ("mode", "workers", "backup", "steps", "epochs", "batch_size", "examples", "data", "seed", "optimizer", "learning_rate", "min_workers", "max_workers", "momentum", "nesterov", "initial_accumulator", "beta_1", "beta_2", "epsilon", "max_staleness", "schedule", "warmup_steps", "weight_decay", "clip_value", "clip_norm", "global_clip_norm", "rho", "l1", "l2", "threads", "eval_every", "until", "initial_values", "push_dtype", "pull_dtype", "compress", "moving_average")
     MODE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Settings(_message.Message):
     PUSH_DTYPE_FIELD_NUMBER: _ClassVar[int]
     PULL_DTYPE_FIELD_NUMBER: _ClassVar[int]
     COMPRESS_FIELD_NUMBER: _ClassVar[int]
+    MOVING_AVERAGE_FIELD_NUMBER: _ClassVar[int]
     mode: str
     workers: int
     backup: int
@@ -93,7 +94,8 @@ class Settings(_message.Message):
     push_dtype: str
     pull_dtype: str
     compress: str
-    def __init__(self, mode: _Optional[str] = ..., workers: _Optional[int] = ..., backup: _Optional[int] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., examples: _Optional[int] = ..., data: _Optional[str] = ..., seed: _Optional[int] = ..., optimizer: _Optional[str] = ..., learning_rate: _Optional[float] = ..., min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., momentum: _Optional[float] = ..., nesterov: bool = ..., initial_accumulator: _Optional[float] = ..., beta_1: _Optional[float] = ..., beta_2: _Optional[float] = ..., epsilon: _Optional[float] = ..., max_staleness: _Optional[int] = ..., schedule: _Optional[str] = ..., warmup_steps: _Optional[int] = ..., weight_decay: _Optional[float] = ..., clip_value: _Optional[float] = ..., clip_norm: _Optional[float] = ..., global_clip_norm: _Optional[float] = ..., rho: _Optional[float] = ..., l1: _Optional[float] = ..., l2: _Optional[float] = ..., threads: _Optional[int] = ..., eval_every: _Optional[int] = ..., until: _Optional[str] = ..., initial_values: _Optional[str] = ..., push_dtype: _Optional[str] = ..., pull_dtype: _Optional[str] = ..., compress: _Optional[str] = ...) -> None: ...
+    moving_average: float
+    def __init__(self, mode: _Optional[str] = ..., workers: _Optional[int] = ..., backup: _Optional[int] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., examples: _Optional[int] = ..., data: _Optional[str] = ..., seed: _Optional[int] = ..., optimizer: _Optional[str] = ..., learning_rate: _Optional[float] = ..., min_workers: _Optional[int] = ..., max_workers: _Optional[int] = ..., momentum: _Optional[float] = ..., nesterov: bool = ..., initial_accumulator: _Optional[float] = ..., beta_1: _Optional[float] = ..., beta_2: _Optional[float] = ..., epsilon: _Optional[float] = ..., max_staleness: _Optional[int] = ..., schedule: _Optional[str] = ..., warmup_steps: _Optional[int] = ..., weight_decay: _Optional[float] = ..., clip_value: _Optional[float] = ..., clip_norm: _Optional[float] = ..., global_clip_norm: _Optional[float] = ..., rho: _Optional[float] = ..., l1: _Optional[float] = ..., l2: _Optional[float] = ..., threads: _Optional[int] = ..., eval_every: _Optional[int] = ..., until: _Optional[str] = ..., initial_values: _Optional[str] = ..., push_dtype: _Optional[str] = ..., pull_dtype: _Optional[str] = ..., compress: _Optional[str] = ..., moving_average: _Optional[float] = ...) -> None: ...
 
 class JobSpec(_message.Message):
     __slots__ = ("model", "parameters", "settings", "plan_fingerprint")

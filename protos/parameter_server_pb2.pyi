@@ -300,10 +300,12 @@ class Done(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("snapshot",)
+    __slots__ = ("snapshot", "averages")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    AVERAGES_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
-    def __init__(self, snapshot: _Optional[int] = ...) -> None: ...
+    averages: bool
+    def __init__(self, snapshot: _Optional[int] = ..., averages: bool = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("meta", "end", "chunk")

@@ -19,6 +19,7 @@ from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.saving import Attempt, TrainingState
+from grpc_ps.psserver.lead.settings import DEFAULTS
 from grpc_ps.psserver.messages import signatures, specs_of_signatures
 
 T = TypeVar("T")
@@ -160,8 +161,9 @@ def restored(manifest: Manifest, *, cold: bool) -> Restored:
         run=manifest.run,
         model=manifest.model,
         parameters=signatures(manifest.parameters),
-        settings=manifest.settings,
-        opened=manifest.opened_settings,
+        # What is younger than the checkpoint has its default.
+        settings={**DEFAULTS, **manifest.settings},
+        opened={**DEFAULTS, **manifest.opened_settings},
         opened_count=manifest.opened,
         state=TrainingState(
             step=manifest.global_step,

@@ -98,8 +98,9 @@ def entry_message(position: int, entry: log.Entry, generation: int, job: job_pb2
         case log.Answer():
             answer = answer_message(entry, generation=generation, position=position, total_bytes=0)
             message.answer.CopyFrom(wire.AnswerEntry(worker=entry.worker, answer=answer))
-        case log.Pin(snapshot, step, keep_ms):
-            message.pin.CopyFrom(wire.Pin(snapshot=snapshot, global_step=step, keep_ms=keep_ms))
+        case log.Pin(snapshot, step, keep_ms, averages):
+            pin = wire.Pin(snapshot=snapshot, global_step=step, keep_ms=keep_ms, averages=averages)
+            message.pin.CopyFrom(pin)
         case log.Stop(step, done):
             message.stop.CopyFrom(wire.Stop(global_step=step, exit_code=done.exit_code, reason=done.reason))
     return message
@@ -146,7 +147,7 @@ def entry_of(message: wire.Entry) -> log.Entry:
             return _answer(message.answer.worker, message.answer.answer)
         case "pin":
             pin = message.pin
-            return log.Pin(pin.snapshot, pin.global_step, pin.keep_ms)
+            return log.Pin(pin.snapshot, pin.global_step, pin.keep_ms, pin.averages)
         case "stop":
             return log.Stop(message.stop.global_step, log.Done(message.stop.exit_code, message.stop.reason))
     raise ValueError(f"entry {message.position} of the log is of no known kind")

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from grpc_ps.client.shared.checkpoint_format import AVERAGE
 from grpc_ps.protos import job_pb2
 
 Tensor = Any
@@ -23,10 +24,14 @@ _ops = tf.raw_ops
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An optimizer: first values of its slots by name, and what it does to a block."""
+    """An optimizer: first values of its slots by name (None: those of the block), and what it does to a block."""
 
-    slots: Mapping[str, float]
+    slots: Mapping[str, float | None]
     update: Update
+
+
+def _value(variable: Variable) -> Tensor:
+    return _ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
 class _Scalars:
@@ -156,7 +161,7 @@ def decayed(rule: Rule, weight_decay: float) -> Rule:
     def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
         # As a step along the value itself: 1 - lr·decay would lose half of float32's digits. The kernel writes to a
         # new buffer, for `value` holds the old one.
-        value = _ops.ReadVariableOp(resource=block.handle, dtype=block.dtype)
+        value = _value(block)
         _ops.ResourceApplyGradientDescent(
             var=block.handle, alpha=scalars.of(lr * weight_decay, block.dtype), delta=value
         )
@@ -165,8 +170,31 @@ def decayed(rule: Rule, weight_decay: float) -> Rule:
     return Rule(rule.slots, update)
 
 
+def averaged(rule: Rule, decay: float) -> Rule:
+    """The rule, then a -= (1 - d)(a - w) with d = min(decay, (1 + t) / (10 + t)), t the updates including this one.
+
+    As `tf.train.ExponentialMovingAverage` with the global step as `num_updates`, applied behind the update. So the
+    first values, with which the average begins, are soon forgotten.
+    """
+    scalars = _Scalars()
+
+    def update(block: Variable, slots: Mapping[str, Variable], grad: Tensor, lr: float, updates: int) -> None:
+        rule.update(block, slots, grad, lr, updates)
+        # In float64: in float32 1 - 0.9999 loses half of its digits.
+        part = 1 - min(decay, (2 + updates) / (11 + updates))
+        average = slots[AVERAGE]
+        # As a step along the difference, which the kernel takes in place.
+        difference = _ops.Sub(x=_value(average), y=_value(block))
+        _ops.ResourceApplyGradientDescent(var=average.handle, alpha=scalars.of(part, block.dtype), delta=difference)
+
+    return Rule({**rule.slots, AVERAGE: None}, update)
+
+
 def rule_for(settings: job_pb2.Settings) -> Rule:
-    """Returns the rule that the job's settings name, with weight decay; "adamw" is adam with some by default."""
+    """Returns the rule that the job's settings name, with weight decay and moving averages.
+
+    "adamw" is adam with some decay by default.
+    """
     rules = {
         "sgd": sgd,
         "momentum": momentum,
@@ -177,4 +205,5 @@ def rule_for(settings: job_pb2.Settings) -> Rule:
         "ftrl": ftrl,
     }
     rule = rules[settings.optimizer](settings)
-    return decayed(rule, settings.weight_decay) if settings.weight_decay else rule
+    rule = decayed(rule, settings.weight_decay) if settings.weight_decay else rule
+    return averaged(rule, settings.moving_average) if settings.moving_average else rule

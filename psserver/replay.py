@@ -170,8 +170,8 @@ class Replay:
                 self._apply(entry)
             case Answer():
                 self._answer(entry)
-            case Pin(snapshot, _, keep_ms):
-                self._pin(snapshot, keep_ms / 1000)
+            case Pin():
+                self._pin(entry)
             case Save():
                 self._save(entry)
             case Stop():
@@ -275,9 +275,9 @@ class Replay:
         if session is not None:
             session.close(error_classes()[entry.reason](entry.detail) if entry.reason else None)
 
-    def _pin(self, name: int, keep: float) -> None:
+    def _pin(self, entry: Pin) -> None:
         if self._snapshot is not None:
-            self.pins.add(name, self._snapshot, keep)
+            self.pins.add(entry.snapshot, self._updates.pinned(entry, self._snapshot), entry.keep_ms / 1000)
 
     @property
     def _opened_plan(self) -> Plan:

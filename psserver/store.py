@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from grpc_ps.client.shared.checkpoint_format import AVERAGE
 from grpc_ps.client.shared.image import ALIGNMENT, Layout, Region, numpy_dtype
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.checkpoint import BlockState
@@ -103,9 +104,12 @@ class Store:
                 held.variable.assign_add(gradient)
         self.updates += 1
 
-    def read(self) -> list[memoryview]:
-        """Returns every region's bytes as they are now; later updates do not change them. Nothing is copied."""
-        return [_bytes_of(held.variable) for held in self._held]
+    def read(self, *, averages: bool = False) -> list[memoryview]:
+        """Returns every region's bytes as they are now; later updates do not change them. Nothing is copied.
+
+        With `averages`, those of a region's moving average where it has one.
+        """
+        return [_bytes_of(held.slots.get(AVERAGE, held.variable) if averages else held.variable) for held in self._held]
 
     def state(self) -> list[BlockState]:
         """Returns every block's bytes and those of its slots, as `read` does."""
@@ -134,7 +138,7 @@ def _hold(region: Region, first: RegionValues, rule: Rule) -> _Held:
         region,
         _variable(first.value),
         {
-            name: _variable(first.slots[name]) if name in first.slots else _slot(region, name, fill)
+            name: _variable(first.slots[name]) if name in first.slots else _slot(region, name, fill, first.value)
             for name, fill in slots.items()
         },
     )
@@ -144,7 +148,9 @@ def _variable(value: Array) -> Any:
     return tf.Variable(tf.convert_to_tensor(value), trainable=False)
 
 
-def _slot(region: Region, name: str, first: float) -> Any:
+def _slot(region: Region, name: str, first: float | None, value: Array) -> Any:
+    if first is None:
+        return _variable(value)
     if gap_of(name, first) != first:
         blocks = [np.full(block.size, first, numpy_dtype(block.dtype)) for block in region.blocks]
         return _variable(assembled(region, blocks, gap_of(name, first)))

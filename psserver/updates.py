@@ -13,7 +13,7 @@ from grpc_ps.client.shared.image import Bytes
 from grpc_ps.client.shared.process import quiet_stderr
 from grpc_ps.psserver.checkpoint import BlockState, CheckpointFiles
 from grpc_ps.psserver.clipping import clip_by_value, scale
-from grpc_ps.psserver.lead.log import Apply, Weighted
+from grpc_ps.psserver.lead.log import Apply, Pin, Weighted
 from grpc_ps.psserver.mean import average
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
@@ -79,6 +79,15 @@ class Updates:
     def state(self) -> list[BlockState]:
         """All values and slots as they are now; nothing is copied."""
         return self._store.state()
+
+    def pinned(self, entry: Pin, values: Snapshot) -> Snapshot:
+        """What readers of a position get: its values, or averages in their place. Nothing is copied.
+
+        Averages are looked at for readers only: what holds on to them has the next update copy them.
+        """
+        if not entry.averages:
+            return values
+        return Snapshot(self._plan.values, self._store.read(averages=True), self._chunk_bytes, entry.step)
 
     def reduce(self, images: Sequence[Image], pushes: Weighted) -> list[float]:
         """Makes the weighted mean of a round, in the first image; returns the squares of its blocks."""

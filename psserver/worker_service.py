@@ -116,7 +116,7 @@ class WorkerService:
             raise UsageError(f"not a PullRequest: {error}") from error
         name = request.snapshot or secrets.randbits(63) | 1
         if not request.snapshot:
-            lead_of(self._coordinator).pin(name)
+            lead_of(self._coordinator).pin(name, averages=request.averages)
         try:
             snapshot = await self._pinned(name)
             head = wire.PullResponse(meta=self._meta(name, snapshot))

@@ -14,7 +14,7 @@ from grpc_ps.client.shared.image import Layout, aligned_buffer, block_views
 from grpc_ps.protos.job_pb2 import JobSpec
 from grpc_ps.protos.job_pb2 import Settings as SettingsMessage
 from grpc_ps.psserver.lead.clipping import Clipping
-from grpc_ps.psserver.lead.log import Apply, PushId, Weighted
+from grpc_ps.psserver.lead.log import Apply, Pin, PushId, Weighted
 from grpc_ps.psserver.lead.settings import complete
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
@@ -90,10 +90,12 @@ class UpdatedShards:
         shard = self.plans.index(plan)
         return [block for block in plan.placement.shards[shard] if block.trainable and block.floating]
 
-    def values(self) -> dict[str, np.ndarray]:
-        """What all shards hold, put together."""
+    def values(self, *, averages: bool = False) -> dict[str, np.ndarray]:
+        """What all shards hold, put together; or what a reader of averages gets."""
         whole = {spec.name: np.zeros(spec.size, spec.dtype) for spec in self.specs}
-        for plan, snapshot in zip(self.plans, self._snapshots, strict=True):
+        pin = Pin(1, self.step, 1, averages)
+        for plan, updates, values in zip(self.plans, self._updates, self._snapshots, strict=True):
+            snapshot = updates.pinned(pin, values)
             for region, buffer in zip(plan.values.regions, snapshot._buffers, strict=True):
                 elements = np.frombuffer(buffer, region.dtype)
                 for block, span in region.spans():

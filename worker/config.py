@@ -43,6 +43,8 @@ class WorkerConfig:
     logdir: Path | None = None
     """Where TensorBoard's summaries go, None for none, with so many global steps between two of this worker's."""
     summary_every: int = SUMMARY_EVERY
+    raw: bool = False
+    """Whether the values are evaluated where the job keeps moving averages of them."""
     json: bool = False
     security: Security | None = None
     """TLS and token for the way to the servers."""

@@ -63,15 +63,19 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The metrics of a cluster's values after `global_step` updates: means over `examples` of the test set."""
+    """The metrics of a cluster's values after `global_step` updates: means over `examples` of the test set.
+
+    `averages`: whether they are of the moving averages of its parameters.
+    """
 
     global_step: int
     metrics: Mapping[str, float]
     examples: int
+    averages: bool = False
 
     @classmethod
     def of(cls, config: WorkerConfig) -> Evaluated:
-        """Reads one snapshot from the cluster and evaluates the model with it.
+        """Reads one snapshot from the cluster, of moving averages where it keeps any, and evaluates the model with it.
 
         Raises:
             UsageError: the model cannot be made, or its data has no test set.
@@ -85,19 +89,21 @@ class Evaluated:
         if test is None:
             raise UsageError(f"--model {config.model}: its data has no test set to evaluate on; choose other data")
         with PSClient(config.addresses, timeout=config.connect_timeout, security=config.security) as client:
-            pulled = client.pull()
+            pulled = client.pull(averages=not config.raw)
         check_same(parameter_specs(model.variables), pulled.values)
         metrics = Evaluator(model, test, device=config.device)(pulled.values)
-        return cls(pulled.global_step, metrics, test.examples)
+        return cls(pulled.global_step, metrics, test.examples, pulled.averages)
 
     def record(self) -> dict[str, object]:
         """For programs. JSON has no NaN, so a metric that is not finite is None."""
         metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
-        return {"global_step": self.global_step, "metrics": metrics, "examples": self.examples}
+        counts = {"global_step": self.global_step, "examples": self.examples}
+        return {**counts, "metrics": metrics, "averages": self.averages}
 
     def line(self) -> str:
         """For people."""
-        return f"global_step {self.global_step}: {metrics_text(self.metrics)} ({self.examples} examples)"
+        what = ", moving averages" if self.averages else ""
+        return f"global_step {self.global_step}: {metrics_text(self.metrics)} ({self.examples} examples{what})"
 
 
 def check_same(specs: Sequence[ParameterSpec], values: Mapping[str, Array]) -> None:

@@ -98,6 +98,8 @@ Report = Callable[[int, Mapping[str, float]], None]
 class Evaluation:
     """Evaluates the job's model every so many global steps in a thread of its own, which training never waits for.
 
+    Where the job keeps moving averages of its parameters, these are evaluated.
+
     One evaluation runs at a time, whoever starts it: all use the evaluator's variables. When steps at which one is due
     have passed while it ran, the next begins at once, on the newest values. An error ends that evaluation, is told, and
     does not touch training.
@@ -189,7 +191,7 @@ class Evaluation:
 
     def _found(self) -> dict[str, float]:
         with self._connect() as client:
-            pulled = client.pull()
+            pulled = client.pull(averages=True)
         metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
         if not metrics:
             return {}

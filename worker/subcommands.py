@@ -37,6 +37,7 @@ def _config(flags: Mapping[str, Any]) -> WorkerConfig:
         data_dir=flags.get("data_dir"),
         device=parse_device(flags["device"]) if flags.get("device") is not None else None,
         connect_timeout=flags.get("connect_timeout", 0.0),
+        raw=flags.get("raw", False),
         json=flags["json"],
         security=security_from_flags(flags) if "tls_ca" in flags else None,
     )
@@ -65,6 +66,7 @@ def placement(_: object, /, **flags: Any) -> int:
 @data_options
 @connect_timeout_option("servers to send their values")
 @security_options()
+@click.option("--raw", is_flag=True, help="Of the parameters' values, where the job keeps moving averages of them.")
 @click.option("--json", is_flag=True, help="Print one line of JSON.")
 @click.pass_obj
 def evaluate(_: object, /, **flags: Any) -> int:

@@ -25,12 +25,13 @@ OUR_MODELS = ("linear", "mnist")
 @click.option("--model", metavar="NAME", help="The job's model. May be left out where that is one of ours.")
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
 @click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
-@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic.")
+@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic; or a part of the files.")
 @click.option("--device", metavar="cpu:N|gpu:N", help="Where the model is evaluated.")
+@click.option("--raw", is_flag=True, help="Of the parameters' values, where the job keeps moving averages of them.")
 @click.option("--timeout", type=Real(above=0), default=600.0, show_default=True, help="Seconds it may take.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")
-def evaluate(ps: str | None, log_dir: Path | None, timeout: float, as_json: bool, **flags: Any) -> None:
-    """Evaluates a running job's model.
+def evaluate(ps: str | None, log_dir: Path | None, timeout: float, raw: bool, as_json: bool, **flags: Any) -> None:
+    """Evaluates a running job's model: its moving averages, if it keeps any (--moving-average).
 
     A worker command reads a snapshot of the newest step and computes the metrics on the test data, while training goes
     on. --model-arg and the data have to be as the job's workers have them.
@@ -39,7 +40,7 @@ def evaluate(ps: str | None, log_dir: Path | None, timeout: float, as_json: bool
         cluster = client.addresses
         if flags["model"] is None:
             flags["model"] = _model_of(client)
-    typed_flags = typed({"ps": ",".join(cluster), **security_flags(), **flags})
+    typed_flags = typed({"ps": ",".join(cluster), **security_flags(), **flags, "raw": raw or None})
     record = worker_record(["evaluate", *typed_flags], seconds=timeout, what="worker evaluate")
     if as_json:
         click.echo(json.dumps(record))
@@ -65,6 +66,7 @@ def _model_of(client: PSClient) -> str:
 def _line(record: Mapping[str, Any]) -> str:
     try:
         metrics, examples = metrics_text(record["metrics"]), record["examples"]
-        return f"global step {record['global_step']}: {metrics} ({examples:,} examples)"
+        what = ", moving averages" if record.get("averages") else ""
+        return f"global step {record['global_step']}: {metrics} ({examples:,} examples{what})"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JobFailed(f"worker evaluate printed no evaluation: {error!r}") from None

@@ -14,7 +14,7 @@ from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.commands.weights import SUFFIXES, write_weights
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import MANIFEST, step_of
+from grpc_ps.client.shared.checkpoint_format import AVERAGE, MANIFEST, step_of
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
 from grpc_ps.client.shared.flags import Command, FilePath
 
@@ -24,6 +24,7 @@ class _Weights:
     values: Mapping[str, npt.NDArray[Any]]
     global_step: int
     model: str
+    averages: bool
 
 
 @click.command("export", cls=Command)
@@ -34,25 +35,28 @@ class _Weights:
     type=FilePath(),
     help="Folder of checkpoints, of which the newest whole one is taken, or of one (step-...). Needs no cluster.",
 )
+@click.option("--raw", is_flag=True, help="The values of parameters, where the job keeps moving averages of them.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @target_options
-def export(file: Path, checkpoint: Path | None, force: bool, ps: str | None, log_dir: Path | None) -> None:
+def export(file: Path, checkpoint: Path | None, raw: bool, force: bool, ps: str | None, log_dir: Path | None) -> None:
     """Writes a model's weights into FILE.safetensors or FILE.npz.
 
     They are a running cluster's, of one step, or a checkpoint's with --checkpoint. Every parameter is written in its
     name, shape and type, without the optimizer's slots; .npz has float32 for bfloat16, which NumPy does not know.
-    `worker --init-from FILE` begins with them.
+    A job with --moving-average has its averages written, unless --raw is given. `worker --init-from FILE` begins with
+    what is in the file.
     """
     _check(file, force=force)
     if checkpoint is None:
-        weights = _of_cluster(ps, log_dir)
+        weights = _of_cluster(ps, log_dir, averages=not raw)
     elif ps is not None or log_dir is not None:
         raise UsageError("--checkpoint: is for weights without a cluster; not with --ps or --log-dir")
     else:
-        weights = _of_checkpoint(checkpoint)
+        weights = _of_checkpoint(checkpoint, averages=not raw)
     metadata = {"global_step": str(weights.global_step), "model": weights.model}
     size = write_weights(file, weights.values, {name: text for name, text in metadata.items() if text})
-    click.echo(f"{file}: {len(weights.values)} parameters of global step {weights.global_step}, {size:,} bytes")
+    what = "moving averages of " if weights.averages else ""
+    click.echo(f"{file}: {what}{len(weights.values)} parameters of global step {weights.global_step}, {size:,} bytes")
 
 
 def _check(file: Path, *, force: bool) -> None:
@@ -65,17 +69,19 @@ def _check(file: Path, *, force: bool) -> None:
         raise UsageError(f"{file}: {'is a folder' if file.is_dir() else 'is there already; --force replaces it'}")
 
 
-def _of_cluster(ps: str | None, log_dir: Path | None) -> _Weights:
+def _of_cluster(ps: str | None, log_dir: Path | None, *, averages: bool) -> _Weights:
     with connect(ps, log_dir) as client:
-        pulled = client.pull()
-        return _Weights(pulled.values, pulled.global_step, client.status().model)
+        pulled = client.pull(averages=averages)
+        return _Weights(pulled.values, pulled.global_step, client.status().model, pulled.averages)
 
 
-def _of_checkpoint(directory: Path) -> _Weights:
+def _of_checkpoint(directory: Path, *, averages: bool) -> _Weights:
     found = _found(directory)
     names = [spec.name for spec in found.manifest.parameters]
     with found.open() as reader:
-        return _Weights({name: reader.value(name) for name in names}, found.step, found.manifest.model)
+        kept = {name: AVERAGE for name in names if averages and (name, AVERAGE) in reader.dtypes}
+        values = {name: reader.value(name, kept.get(name, "")) for name in names}
+        return _Weights(values, found.step, found.manifest.model, bool(kept))
 
 
 def _found(directory: Path) -> Checkpoint:

@@ -110,11 +110,11 @@ class CheckpointReader:
             if first < last:
                 self.read(parameter, slot, first, last, out[first - start : last - start])
 
-    def value(self, parameter: str) -> Array:
-        """Reads a whole parameter in its shape and type. Raises CheckpointError as `read`."""
+    def value(self, parameter: str, slot: str = "") -> Array:
+        """Reads a whole parameter, or a slot of it, in its shape and type. Raises CheckpointError as `read`."""
         spec = self._specs[parameter]
         array = np.empty(spec.shape, numpy_dtype(spec.dtype))
-        self.read(parameter, "", 0, array.size, array)
+        self.read(parameter, slot, 0, array.size, array)
         return array
 
     def covers(self, parameter: str, slot: str, size: int) -> bool:

@@ -29,6 +29,8 @@ LEFTOVERS = (".saving-", ".damaged-", ".removing-")
 At: TypeAlias = Callable[[str], None]
 """Told the name of each point of writing a checkpoint, before what it names; may raise OSError."""
 Setting: TypeAlias = int | float | str | bool
+AVERAGE = "average"
+"""The slot with the moving average of a parameter's values."""
 
 _STEP = re.compile(r"step-(\d{8,})")
 _KEY = re.compile(r"(?:values|slots/([^/]+))/(.+)\[(\d+):(\d+)\]", re.DOTALL)

@@ -93,7 +93,7 @@ def _optimizer_flags() -> dict[str, Decorator[Any]]:
 
 def _rate_flags() -> dict[str, Decorator[Any]]:
     """How large the steps are."""
-    option = partial(click.option, cls=Flag, topic="Settings of the job: learning rate, weight decay, clipping")
+    option = partial(click.option, cls=Flag, topic="Settings of the job: learning rate, decay, clipping, averages")
     amount = partial(option, type=Real(minimum=0))
     forms = "exponential:STEPS:RATE, staircase:STEPS:RATE, piecewise:STEP=RATE,..., cosine:STEPS[:ALPHA] or constant."
     return {
@@ -106,6 +106,12 @@ def _rate_flags() -> dict[str, Decorator[Any]]:
         "clip_value": amount("--clip-value", help="Limit of each element of the gradient."),
         "clip_norm": amount("--clip-norm", help="Limit of the norm of each parameter's gradient."),
         "global_clip_norm": amount("--global-clip-norm", help="Limit of the norm of the whole gradient."),
+        "moving_average": option(
+            "--moving-average",
+            type=Real(minimum=0, below=1),
+            metavar="DECAY",
+            help="Evaluate and export a moving average of the parameters with this decay. 0: none.",
+        ),
     }
 
 

@@ -295,9 +295,9 @@ class Coordinator:
         """A worker goes."""
         self.act(lambda now: self.job.leave(worker, incarnation, now))
 
-    def pin(self, snapshot: int) -> None:
+    def pin(self, snapshot: int, *, averages: bool) -> None:
         """Pins a snapshot for a reader."""
-        self.act(lambda now: self.job.pin(snapshot, now))
+        self.act(lambda now: self.job.pin(snapshot, now, averages=averages))
 
     def unpin(self, shard: int, snapshot: int) -> None:
         """A shard has let go of a snapshot: a reader has had it."""

@@ -262,8 +262,8 @@ class Job:
         """An update's result is not finite: the job ends."""
         self.stop(Done(5, f"the update to step {step} made parameter {parameter!r} infinite or NaN"), now)
 
-    def pin(self, snapshot: int, now: float) -> None:
-        """Pins this position's values for a reader.
+    def pin(self, snapshot: int, now: float, *, averages: bool = False) -> None:
+        """Pins this position's values for a reader; `averages` in their place, if the job keeps any.
 
         Raises:
             Refusal: NOT_OPEN without values, FULL with too many readers.
@@ -271,7 +271,8 @@ class Job:
         if self.training is None or self.phase == "RESTORING":
             raise Refusal("NOT_OPEN", f"no values yet: the job waits for {self.waiting_for() or 'its first worker'}")
         self.pins.add(snapshot, now)
-        self.log.append(Pin(snapshot, self.step, int(self.limits.pin * 1000)))
+        kept = self.definition is not None and bool(self.definition.settings["moving_average"])
+        self.log.append(Pin(snapshot, self.step, int(self.limits.pin * 1000), averages and kept))
 
     def tick(self, now: float) -> None:
         """Time has passed: leases, links and waits may have ended."""

@@ -112,11 +112,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Pins this position's values for a reader, for at most `keep_ms` milliseconds."""
+    """Pins this position's values for a reader, for at most `keep_ms` milliseconds.
+
+    With `averages`, the moving averages of what is trainable in place of its values.
+    """
 
     snapshot: int
     step: int
     keep_ms: int
+    averages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _WORDS = (
 )
 _AT_LEAST_ONE = ("workers", "max_workers", "batch_size")
 _POSITIVE = ("learning_rate", "epsilon")
-_DECAYS = ("momentum", "beta_1", "beta_2", "rho")
+_DECAYS = ("momentum", "beta_1", "beta_2", "rho", "moving_average")
 _NOT_NEGATIVE = ("initial_accumulator", "weight_decay", "l1", "l2", *CLIPS)
 
 DEFAULTS: Settings = MappingProxyType(
@@ -73,6 +73,7 @@ DEFAULTS: Settings = MappingProxyType(
         "push_dtype": "float32",
         "pull_dtype": "float32",
         "compress": "",
+        "moving_average": 0.0,
     }
 )
 

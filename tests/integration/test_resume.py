@@ -26,6 +26,7 @@ RULES: dict[str, dict[str, Any]] = {
     "clipped": {"optimizer": "adam", "global_clip_norm": 0.5},
     "bfloat16": {"optimizer": "adam", "push_dtype": "bfloat16", "pull_dtype": "bfloat16"},
     "topk": {"optimizer": "momentum", "compress": "topk:0.1"},
+    "averaged": {"optimizer": "momentum", "moving_average": 0.9},
 }
 SLOTS = {
     "momentum": 1,
@@ -37,6 +38,7 @@ SLOTS = {
     "clipped": 2,
     "bfloat16": 4,
     "topk": 3,
+    "averaged": 2,
 }
 
 

@@ -370,7 +370,7 @@ def test_help_shows_choices_and_topics() -> None:
         "Settings of the job: workers:",
         "Settings of the job: batches, evaluation and end:",
         "Settings of the job: optimizer:",
-        "Settings of the job: learning rate, weight decay, clipping:",
+        "Settings of the job: learning rate, decay, clipping, averages:",
         "Settings of the job: what travels:",
     ]
     assert "--compress topk:RATIO" in shown

@@ -130,6 +130,21 @@ def test_an_exported_checkpoint_is_what_init_from_reads(folder, tmp_path, capsys
         assert value.tobytes() == state(step=step)[name, ""].tobytes()
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_averages_are_exported_where_a_checkpoint_has_them(tmp_path, monkeypatch, capsys, raw):
+    monkeypatch.setattr("checkpoints.SLOTS", ("average", "m"))
+    folder = CheckpointFolder(tmp_path)
+    write(folder)
+    file = tmp_path / "w.safetensors"
+    assert run(["export", str(file), "--checkpoint", str(tmp_path), *(["--raw"] if raw else [])]) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: {'' if raw else 'moving averages of '}5 parameters")
+    written = {name: bytes(tensor["data"]) for name, tensor in deserialize(file.read_bytes())}
+    arrays = state()
+    for spec in SPECS:
+        slot = "average" if spec.trainable and not raw else ""
+        assert written[spec.name] == arrays[spec.name, slot].tobytes(), spec.name
+
+
 def test_every_type_is_written_bit_by_bit(tmp_path):
     values = {
         "file": np.array([[1.5, -2.0]], np.float32),
@@ -164,12 +179,15 @@ def test_a_running_clusters_weights_are_exported(tmp_path, monkeypatch, capsys):
     values = {"w": np.arange(4, dtype=np.float32).reshape(2, 2)}
     status = object.__new__(ClusterStatus)
     object.__setattr__(status, "model", "mine")
-    monkeypatch.setattr(PSClient, "pull", lambda self: Pulled(30, values))
+    averages = {"w": values["w"] + 1}
+    pulled = {False: Pulled(30, values), True: Pulled(30, averages, averages=True)}
+    monkeypatch.setattr(PSClient, "pull", lambda self, *, averages: pulled[averages])
     monkeypatch.setattr(PSClient, "status", lambda self: status)
-    assert run(["export", str(tmp_path / "w.npz"), "--ps", "127.0.0.1:1"]) == 0
-    assert "1 parameters of global step 30" in capsys.readouterr().out
-    with np.load(tmp_path / "w.npz") as found:
-        assert np.array_equal(found["w"], values["w"])
+    for flags, said, expected in (([], "moving averages of ", averages), (["--raw"], "", values)):
+        assert run(["export", str(tmp_path / "w.npz"), "--ps", "127.0.0.1:1", "--force", *flags]) == 0
+        assert f"w.npz: {said}1 parameters of global step 30" in capsys.readouterr().out
+        with np.load(tmp_path / "w.npz") as found:
+            assert np.array_equal(found["w"], expected["w"])
 
 
 def test_export_refuses_before_it_reads(folder, tmp_path):

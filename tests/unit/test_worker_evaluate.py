@@ -49,7 +49,8 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def pull(self) -> SimpleNamespace:
+    def pull(self, *, averages: bool) -> SimpleNamespace:
+        assert averages
         if self.error is not None:
             raise self.error
         return SimpleNamespace(global_step=self.step, values=self.values)

@@ -36,7 +36,7 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def pull(self) -> SimpleNamespace:
+    def pull(self, *, averages: bool) -> SimpleNamespace:
         return SimpleNamespace(global_step=1, values={"a": np.zeros(1, np.float32)})
 
 
