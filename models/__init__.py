@@ -11,6 +11,7 @@ from typing import Any
 
 from grpc_ps.models.spec import (
     Array,
+    AugmentedDataset,
     Batch,
     DataBundle,
     DataFileError,
@@ -27,6 +28,7 @@ __all__ = [
     "MODELS",
     "Argument",
     "Array",
+    "AugmentedDataset",
     "Batch",
     "DataBundle",
     "DataFileError",
@@ -67,6 +69,7 @@ class ModelEntry:
 
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
+        "cifar10": ModelEntry(target="grpc_ps.models.cifar10:Cifar10", data="cifar10", arguments={}),
         "linear": ModelEntry(target="grpc_ps.models.linear:Linear", data="line", arguments={}),
         "mnist": ModelEntry(
             target="grpc_ps.models.mnist:Mnist",

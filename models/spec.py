@@ -31,15 +31,15 @@ class DataFileError(Exception):
 class ModelDefaults:
     """What a model trains with where nobody states anything else.
 
-    `hyper` has further settings of the optimizer by their names in the job's settings, such as
-    `initial_accumulator`. `steps` are global steps.
+    `hyper` has further settings by their names among the job's, such as `initial_accumulator`, `schedule` or
+    `moving_average`. `steps` are global steps.
     """
 
     optimizer: str
     learning_rate: float
     batch_size: int
     steps: int
-    hyper: Mapping[str, float] = field(default_factory=dict)
+    hyper: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -60,6 +60,18 @@ class Dataset(Protocol):
 
     def take(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Copies of the examples at `indices`, in that order."""
+
+
+@runtime_checkable
+class AugmentedDataset(Dataset, Protocol):
+    """Examples of which training sees others, made of them at random: crops, mirrored images.
+
+    The batch alone decides what is made, not who computes it: the generator is one of the job's seed and the batch's
+    number.
+    """
+
+    def augment(self, indices: npt.NDArray[np.int64], generator: np.random.Generator) -> Batch:
+        """What is made of the examples at `indices`, in that order; `take` gives them as evaluation has them."""
 
 
 @runtime_checkable

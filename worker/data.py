@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.errors import DataError
-from grpc_ps.models import Batch, Dataset, EndlessDataset
+from grpc_ps.models import AugmentedDataset, Batch, Dataset, EndlessDataset
 from grpc_ps.worker.failures import describe_error
 from grpc_ps.worker.slots import Fed, Slots
+
+# Tells apart what is drawn for one number: the order of an epoch has that number and the seed alone.
+_AUGMENTATION = 1
 
 
 class Order:
@@ -63,6 +66,16 @@ class _Indexed:
         return self._data.take(self._order.indices(number))
 
 
+class _Augmented:
+    def __init__(self, data: AugmentedDataset, order: Order) -> None:
+        self._data = data
+        self._order = order
+
+    def batch(self, number: int) -> Batch:
+        generator = np.random.Generator(np.random.PCG64([self._order.seed, number, _AUGMENTATION]))
+        return self._data.augment(self._order.indices(number), generator)
+
+
 class _Endless:
     def __init__(self, data: EndlessDataset, batch_size: int, seed: int) -> None:
         self._data = data
@@ -77,7 +90,8 @@ def source(data: Dataset | EndlessDataset, *, batch_size: int, seed: int) -> Sou
     """The batches of a data set."""
     if isinstance(data, EndlessDataset):
         return _Endless(data, batch_size, seed)
-    return _Indexed(data, Order(examples=data.examples, batch_size=batch_size, seed=seed))
+    order = Order(examples=data.examples, batch_size=batch_size, seed=seed)
+    return _Augmented(data, order) if isinstance(data, AugmentedDataset) else _Indexed(data, order)
 
 
 class Feed(Protocol):

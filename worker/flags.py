@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from grpc_ps.client.shared.flags import Decorated, FilePath, OneOf
-from grpc_ps.models.datasets import CHOICES
+from grpc_ps.models.datasets import CHOICES, PARTS, parts_of
 from grpc_ps.worker.config import Value
 
 # Nothing here may import gRPC, and so no module of errors, when this one is loaded: see `worker.cli`.
+
+
+class _DataName(OneOf):
+    """One of some words, or a list of files."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Returns what was typed, or raises click.UsageError."""
+        return value if parts_of(value) else super().convert(value, param, ctx)
 
 
 def model_options(command: Decorated) -> Decorated:
@@ -23,7 +32,7 @@ def model_options(command: Decorated) -> Decorated:
         click.option(
             "--model",
             required=True,
-            help="A model's name (linear, mnist), file.py:attribute or package.module:attribute.",
+            help="A model's name (cifar10, linear, mnist), file.py:attribute or package.module:attribute.",
         ),
     ):
         command = option(command)
@@ -37,12 +46,16 @@ def data_options(command: Decorated) -> Decorated:
             "--device", metavar="cpu:N|gpu:N", help="Where the model is placed; nothing of it runs elsewhere."
         ),
         click.option(
-            "--data", type=OneOf(*CHOICES), help="Data that needs no files; digits if there is no --data-dir."
+            "--data",
+            type=_DataName(*CHOICES, PARTS[0]),
+            metavar=f"{'|'.join(CHOICES)}|{PARTS[0]},...",
+            help="Data that needs no files; without --data-dir too, digits for mnist, synthetic for cifar10. Or, with"
+            " --data-dir, the training files of CIFAR-10 that are wanted.",
         ),
         click.option(
             "--data-dir",
             type=FilePath(),
-            help="Folder with MNIST's files, or with a folder mnist of them.",
+            help="Folder with MNIST's or CIFAR-10's published files, or with a folder mnist or cifar-10-batches-bin.",
         ),
     ):
         command = option(command)

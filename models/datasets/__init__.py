@@ -1,25 +1,62 @@
-"""The data sets by name. Each module's `load(directory)` returns a `DataBundle`; none imports TensorFlow."""
+"""The data sets by name. Each `load(directory)` returns a `DataBundle`; none imports TensorFlow."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from grpc_ps.models.spec import DataBundle, DataLoader
 
-__all__ = ["CHOICES", "ChoiceError", "choose", "open_data"]
+__all__ = ["CHOICES", "PARTS", "ChoiceError", "Progress", "choose", "download_data", "open_data", "parts_of"]
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told of a download: the name of a file, the bytes of it that are here, and all there are."""
 
 CHOICES = ("digits", "synthetic")
-"""What a user can ask for by name. All are images of 28x28 in ten classes."""
+"""What a user can ask for by name without having files."""
 
-_MODULES: Mapping[str, str] = MappingProxyType(
+PARTS = tuple(f"data_batch_{number}" for number in range(1, 6))
+"""Files to train on that a user can ask for by name: those of CIFAR-10."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Family:
+    """Data sets that a model takes one for the other: the one in files, and those that need none by their names."""
+
+    files: str
+    parts: tuple[str, ...] = ()
+    named: Mapping[str, str]
+    default: str
+
+
+_FAMILIES: Mapping[str, _Family] = MappingProxyType(
     {
-        "digits": "grpc_ps.models.datasets.digits",
-        "idx": "grpc_ps.models.datasets.idx",
-        "line": "grpc_ps.models.datasets.line",
-        "synthetic": "grpc_ps.models.datasets.synthetic",
+        "digits": _Family(files="idx", named={"digits": "digits", "synthetic": "synthetic"}, default="digits"),
+        "cifar10": _Family(files="cifar10", parts=PARTS, named={"synthetic": "crops"}, default="synthetic"),
+    }
+)
+"""By the name that a model's `data` has."""
+
+_LOADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "cifar10": "grpc_ps.models.datasets.cifar:load",
+        "crops": "grpc_ps.models.datasets.cifar:synthetic",
+        "digits": "grpc_ps.models.datasets.digits:load",
+        "idx": "grpc_ps.models.datasets.idx:load",
+        "line": "grpc_ps.models.datasets.line:load",
+        "synthetic": "grpc_ps.models.datasets.synthetic:load",
+    }
+)
+
+
+_DOWNLOADS: Mapping[str, str] = MappingProxyType(
+    {
+        "cifar10": "grpc_ps.models.datasets.cifar:download",
+        "idx": "grpc_ps.models.datasets.idx:download",
     }
 )
 
@@ -28,19 +65,41 @@ class ChoiceError(ValueError):
     """The model does not take the data that is asked for. The text begins with the flag."""
 
 
+def parts_of(name: str | None) -> tuple[str, ...]:
+    """The files that a name lists, such as "data_batch_1,data_batch_3"; none if it is another name."""
+    parts = tuple(name.split(",")) if name else ()
+    return parts if set(parts) <= set(PARTS) and len(set(parts)) == len(parts) else ()
+
+
 def choose(default: str, *, name: str | None, directory: Path | None) -> str:
-    """The data set of a model whose default is `default`, given --data and --data-dir: a folder holds `idx` files.
+    """The data set of a model whose `data` is `default`, given --data and --data-dir.
 
     Raises:
-        ChoiceError: both are given, or the model takes neither.
+        ChoiceError: they exclude each other, or the model takes neither.
     """
+    family, parts = _FAMILIES.get(default), parts_of(name)
+    if parts and family is not None and family.parts:
+        if directory is None:
+            raise ChoiceError(f"--data {name}: names files, so it needs --data-dir with the folder that has them")
+        return family.files
     if name is not None and directory is not None:
         raise ChoiceError(f"--data {name} and --data-dir {directory} exclude each other")
-    chosen = name or ("idx" if directory is not None else default)
-    if chosen != default and default not in CHOICES:
-        flag = f"--data {name}" if name is not None else f"--data-dir {directory}"
-        raise ChoiceError(f"{flag}: this model has its own data ({default!r})")
-    return chosen
+    if family is None:
+        return _only(default, name, directory)
+    if directory is not None:
+        return family.files
+    chosen = family.default if name is None else name
+    if chosen not in family.named:
+        raise ChoiceError(f"--data {name}: this model takes {' or '.join([*family.named, *family.parts[:1]])}")
+    return family.named[chosen]
+
+
+def _only(default: str, name: str | None, directory: Path | None) -> str:
+    """The choice of a model that has one data set only."""
+    if directory is None and name in (None, default):
+        return default
+    flag = f"--data {name}" if name is not None else f"--data-dir {directory}"
+    raise ChoiceError(f"{flag}: this model has its own data ({default!r})")
 
 
 def open_data(data: str | DataLoader, *, name: str | None = None, directory: Path | None = None) -> DataBundle:
@@ -54,6 +113,36 @@ def open_data(data: str | DataLoader, *, name: str | None = None, directory: Pat
         if name is not None:
             raise ChoiceError(f"--data {name}: this model has its own data")
         return data(directory)
-    module = importlib.import_module(_MODULES[choose(data, name=name, directory=directory)])
-    bundle: DataBundle = module.load(directory)
+    load = _imported(_LOADERS[choose(data, name=name, directory=directory)])
+    bundle: DataBundle = load(directory, *parts_of(name))
     return bundle
+
+
+def download_data(
+    data: str | DataLoader,
+    *,
+    name: str | None,
+    directory: Path,
+    base: str | None,
+    progress: Progress,
+) -> None:
+    """Fetches those of a model's data files that are not in `directory`; the rest as in `open_data`.
+
+    Args:
+        base: the address that has them; None for their publisher's.
+        progress: told the name of a file, the bytes that are here, and all there are.
+
+    Raises:
+        DataFileError: one cannot be had, or is not what was published.
+        ChoiceError: the model's data are not among those that can be downloaded.
+    """
+    if not isinstance(data, str):
+        raise ChoiceError("--download: this model has its own data")
+    fetch = _imported(_DOWNLOADS[choose(data, name=name, directory=directory)])
+    fetch(directory, base, progress)
+
+
+def _imported(target: str) -> Callable[..., Any]:
+    module, attribute = target.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -10,6 +10,15 @@ import numpy.typing as npt
 from grpc_ps.models.spec import Array, Batch
 
 
+def fingerprint_of(*arrays: Array) -> str:
+    """A hash of types, shapes and contents, which have to lie in a row."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape} ".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:16]
+
+
 class ArrayDataset:
     """Features and labels as two arrays with one row an example; never written to.
 
@@ -22,14 +31,7 @@ class ArrayDataset:
         self.features = np.ascontiguousarray(features)
         self.labels = np.ascontiguousarray(labels)
         self.examples = len(labels)
-        self.fingerprint = self._hash()
-
-    def _hash(self) -> str:
-        digest = hashlib.sha256()
-        for array in (self.features, self.labels):
-            digest.update(f"{array.dtype.str} {array.shape} ".encode())
-            digest.update(array.data)
-        return digest.hexdigest()[:16]
+        self.fingerprint = fingerprint_of(self.features, self.labels)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Copies of the examples at `indices`. Raises IndexError outside 0..examples-1."""

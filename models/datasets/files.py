@@ -1,10 +1,14 @@
-"""Reading a data file whole, gzipped or not, with a refusal that says what the file looks like."""
+"""Finding a data file and reading it whole, gzipped or not, with a refusal that says what the file looks like."""
 
 from __future__ import annotations
 
+import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from grpc_ps.models.spec import DataFileError
 
@@ -24,7 +28,24 @@ def _kind(path: Path) -> str | None:
     return None if path.is_file() else "is not a regular file"
 
 
-def _looks_like(data: bytes) -> str | None:
+def stored(plain: Path) -> Path:
+    """The file, plain or gzipped; the plain name wins if there are both, the gzipped one is named if there is none."""
+    return plain if os.path.lexists(plain) else plain.with_name(plain.name + ".gz")
+
+
+def folder_of(directory: Path, inner: str, names: Iterable[str]) -> Path:
+    """The folder with files of those names: `directory` itself, or `inner` in it.
+
+    Raises:
+        DataFileError: `directory` is not a directory.
+    """
+    if not directory.is_dir():
+        raise DataFileError(f"{directory}: {'is not' if directory.exists() else 'there is no such'} directory")
+    here = any(os.path.lexists(stored(directory / name)) for name in names)
+    return directory / inner if (directory / inner).is_dir() and not here else directory
+
+
+def looks_like(data: bytes) -> str | None:
     """What text is in place of binary data, for people; None if it is binary."""
     head = data[:512]
     if not head or not _TEXT.issuperset(head):
@@ -46,7 +67,7 @@ def read_bytes(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise DataFileError(f"{path}: cannot be read: {error.strerror}") from error
-    text = _looks_like(data)
+    text = looks_like(data)
     if text is not None:
         raise DataFileError(f"{path}: holds {text} (it begins with {data[:24]!r}), not data")
     return data
@@ -68,13 +89,14 @@ def _inflate(path: Path, data: bytes, header: int, length_of: Callable[[bytes], 
     return unpacked, "" if stream.eof else f" unpacked from {len(data)} bytes of gzip data that end too early"
 
 
-def read_whole(path: Path, header: int, length_of: Callable[[bytes], int]) -> bytes:
+def read_whole(path: Path, header: int, length_of: Callable[[bytes], int], form: str = "") -> bytes:
     """The contents of a file, unpacked if it is gzip (told by its content), of exactly the length it declares.
 
     Args:
         path: the file.
-        header: bytes of the header.
+        header: bytes of the header, at least one: the first ones of a format that has none.
         length_of: given the header, the length of the contents with it; may refuse it.
+        form: says for people what makes that length.
 
     Raises:
         DataFileError: as `read_bytes`, or the length is another, with both counts in the text.
@@ -84,8 +106,22 @@ def read_whole(path: Path, header: int, length_of: Callable[[bytes], int]) -> by
     if data.startswith(_GZIP):
         data, note = _inflate(path, data, header, length_of)
     if len(data) < header:
-        raise DataFileError(f"{path}: expected at least {header} bytes, found {len(data)}{note}")
+        raise DataFileError(f"{path}: expected at least {header} bytes{form}, found {len(data)}{note}")
     expected = length_of(data[:header])
     if len(data) != expected or note:
-        raise DataFileError(f"{path}: expected {expected} bytes, found {len(data)}{note}")
+        raise DataFileError(f"{path}: expected {expected} bytes{form}, found {len(data)}{note}")
     return data
+
+
+def check_labels(path: Path, labels: npt.NDArray[np.uint8], classes: int) -> None:
+    """Refuses labels that are no class.
+
+    Raises:
+        DataFileError: with the first record, its label and the range.
+    """
+    wrong = np.flatnonzero(labels >= classes)
+    if len(wrong):
+        record, value = int(wrong[0]), int(labels[wrong[0]])
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        counted = f"record {record} (counted from 0)"
+        raise DataFileError(f"{path}: label {value} in {counted}{more}, allowed are 0 to {classes - 1}")

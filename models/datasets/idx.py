@@ -6,7 +6,6 @@ the extents; then one unsigned byte an element. Fashion-MNIST has the same files
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,23 +14,30 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from grpc_ps.models.datasets import Progress
 from grpc_ps.models.datasets.arrays import ArrayDataset
-from grpc_ps.models.datasets.files import read_whole
+from grpc_ps.models.datasets.download import Published, fetch
+from grpc_ps.models.datasets.files import check_labels, folder_of, read_whole, stored
 from grpc_ps.models.spec import DataBundle, DataFileError
 
 IMAGES_MAGIC = 0x803
 LABELS_MAGIC = 0x801
 CLASSES = 10
 SIDE = 28
+BASE = "https://storage.googleapis.com/cvdf-datasets/mnist"
+"""Where the files are published: the CVDF's copy, whose sums are those of the first release."""
+
 _SPLITS = ("train", "t10k")
 _NAMES: Mapping[int, str] = MappingProxyType({IMAGES_MAGIC: "images-idx3-ubyte", LABELS_MAGIC: "labels-idx1-ubyte"})
 _WHAT: Mapping[int, str] = MappingProxyType({IMAGES_MAGIC: "images", LABELS_MAGIC: "labels"})
 
 
+def _name(split: str, magic: int) -> str:
+    return f"{split}-{_NAMES[magic]}"
+
+
 def _file(folder: Path, split: str, magic: int) -> Path:
-    """The file, plain or gzipped; the plain name wins if there are both, the gzipped one is named if there is none."""
-    plain = folder / f"{split}-{_NAMES[magic]}"
-    return plain if os.path.lexists(plain) else plain.with_name(plain.name + ".gz")
+    return stored(folder / _name(split, magic))
 
 
 def locate(directory: Path) -> Path:
@@ -40,11 +46,26 @@ def locate(directory: Path) -> Path:
     Raises:
         DataFileError: `directory` is not a directory.
     """
-    if not directory.is_dir():
-        raise DataFileError(f"{directory}: {'is not' if directory.exists() else 'there is no such'} directory")
-    inner = directory / "mnist"
-    here = any(os.path.lexists(_file(directory, split, magic)) for split in _SPLITS for magic in _NAMES)
-    return inner if inner.is_dir() and not here else directory
+    return folder_of(directory, "mnist", [_name(split, magic) for split in _SPLITS for magic in _NAMES])
+
+
+def _published(name: str, size: int, sha256: str) -> Published:
+    return Published(name=f"{name}.gz", size=size, sha256=sha256, holds=(name,))
+
+
+PUBLISHED = (
+    _published(
+        "train-images-idx3-ubyte", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
+    ),
+    _published("train-labels-idx1-ubyte", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    _published("t10k-images-idx3-ubyte", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    _published("t10k-labels-idx1-ubyte", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
+
+
+def download(directory: Path, base: str | None, progress: Progress) -> None:
+    """Fetches what is missing of the files into `directory`, or into `mnist` in it where that is; see `fetch`."""
+    fetch(locate(directory) if directory.is_dir() else directory, PUBLISHED, base or BASE, progress)
 
 
 def _extents(path: Path, header: bytes, magic: int) -> tuple[int, ...]:
@@ -68,21 +89,12 @@ def _read(path: Path, magic: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=header).reshape(count, -1)
 
 
-def _check_labels(path: Path, labels: npt.NDArray[np.uint8]) -> None:
-    wrong = np.flatnonzero(labels >= CLASSES)
-    if len(wrong):
-        record, value = int(wrong[0]), int(labels[wrong[0]])
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        counted = f"record {record} (counted from 0)"
-        raise DataFileError(f"{path}: label {value} in {counted}{more}, allowed are 0 to {CLASSES - 1}")
-
-
 def _split(folder: Path, split: str) -> ArrayDataset:
     image_file, label_file = _file(folder, split, IMAGES_MAGIC), _file(folder, split, LABELS_MAGIC)
     images, labels = _read(image_file, IMAGES_MAGIC), _read(label_file, LABELS_MAGIC)[:, 0]
     if len(images) != len(labels):
         raise DataFileError(f"{image_file}: {len(images)} images, but {label_file} has {len(labels)} labels")
-    _check_labels(label_file, labels)
+    check_labels(label_file, labels, CLASSES)
     return ArrayDataset(images, labels.astype(np.int32))
 
 

@@ -69,6 +69,11 @@ def test_the_line() -> None:
         ("digits", "synthetic", None, "synthetic"),
         ("digits", None, Path("here"), "idx"),
         ("line", None, None, "line"),
+        ("cifar10", None, None, "crops"),
+        ("cifar10", "synthetic", None, "crops"),
+        ("cifar10", None, Path("here"), "cifar10"),
+        ("cifar10", "data_batch_1", Path("here"), "cifar10"),
+        ("cifar10", "data_batch_5,data_batch_2", Path("here"), "cifar10"),
     ],
 )
 def test_choice_of_data(default: str, name: str | None, directory: Path | None, chosen: str) -> None:
@@ -81,6 +86,11 @@ def test_choice_of_data(default: str, name: str | None, directory: Path | None, 
         ("digits", "digits", Path("here"), "--data digits and --data-dir here exclude each other"),
         ("line", "digits", None, "--data digits: this model has its own data"),
         ("line", None, Path("here"), "--data-dir here: this model has its own data"),
+        ("digits", "data_batch_1", Path("here"), "--data data_batch_1 and --data-dir here exclude each other"),
+        ("digits", "data_batch_1", None, "--data data_batch_1: this model takes digits or synthetic"),
+        ("cifar10", "digits", None, "--data digits: this model takes synthetic or data_batch_1"),
+        ("cifar10", "data_batch_1", None, "--data data_batch_1: names files, so it needs --data-dir"),
+        ("cifar10", "data_batch_1,data_batch_1", None, "data_batch_1: this model takes synthetic or data_batch_1"),
     ],
 )
 def test_impossible_choices(default: str, name: str | None, directory: Path | None, says: str) -> None:

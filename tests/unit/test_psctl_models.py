@@ -133,6 +133,8 @@ def test_evaluate_passes_flags_on_and_shows_metrics(capsys: pytest.CaptureFixtur
     assert run(["evaluate", "--ps", "a:1, b:2", *typed.split()]) == 0
     assert flags() == ["evaluate", "--ps", "a:1,b:2", *typed.split(), "--json"]
     assert capsys.readouterr().out == "global step 1200: accuracy 0.9125, loss 0.25 (10,000 examples)\n"
+    assert run(["evaluate", "--ps", "a:1", "--model", "mnist", "--raw"]) == 0
+    assert flags() == ["evaluate", "--ps", "a:1", "--model", "mnist", "--raw", "--json"]
 
 
 @pytest.mark.usefixtures("worker")
@@ -149,7 +151,8 @@ def test_the_model_may_be_left_out_where_it_is_one_of_ours() -> None:
         assert flags() == ["evaluate", "--ps", lead.address, "--model", "mnist", "--json"]
     with FakeControl(status(job=job(model="net"))) as lead, pytest.raises(click.UsageError) as refused:
         run(["evaluate", "--ps", lead.address])
-    assert refused.value.format_message() == "--model: must be given, the job's model 'net' is none of linear, mnist"
+    says = "--model: must be given, the job's model 'net' is none of cifar10, linear, mnist"
+    assert refused.value.format_message() == says
     with FakeControl(wire.StatusResponse()) as lead, pytest.raises(NotOpen, match="no model yet"):
         run(["evaluate", "--ps", lead.address])
 

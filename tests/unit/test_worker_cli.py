@@ -73,7 +73,17 @@ def test_values_of_model_arguments(text: str, value: object) -> None:
         ((*MNIST, "--model-arg", "layers=1", "--model-arg", "layers=2"), "--model-arg layers=2: layers is given twice"),
         ((*LINEAR, "--data", "digits"), "--data digits: this model has its own data ('line')"),
         ((*MNIST, "--data", "digits", "--data-dir", "d"), "--data digits and --data-dir d exclude each other"),
-        ((*MNIST, "--data", "digit"), "--data digit: must be one of digits, synthetic (did you mean digits?)"),
+        (
+            (*MNIST, "--data", "digit"),
+            "--data digit: must be one of digits, synthetic, data_batch_1 (did you mean digits?)",
+        ),
+        ((*MNIST, "--data", "data_batch_1"), "--data data_batch_1: this model takes digits or synthetic"),
+        ((*MNIST, "--download"), "--download: needs --data-dir, the folder to download into"),
+        ((*MNIST, "--data-dir", "d", "--download-url", "http://a"), "--download-url http://a: only with --download"),
+        (
+            (*MNIST, "--data-dir", "d", "--download", "--download-url", "a/b"),
+            "--download-url a/b: must be an address as http://HOST/FOLDER",
+        ),
         ((*LINEAR, "--device", "tpu:0"), "--device tpu:0: must be cpu:N or gpu:N"),
         ((*LINEAR, "--threads", "0"), "--threads 0: must be 1 to 1024"),
         ((*LINEAR, "--eval-every", "0"), "--eval-every 0: must be at least 1"),
@@ -118,7 +128,7 @@ def test_b08_numbers_out_of_range(args: tuple[str, ...], says: str) -> None:
     [
         (
             ("--ps", "a:1", "--model", "mnits"),
-            "unknown model 'mnits', did you mean 'mnist'? known models: linear, mnist",
+            "unknown model 'mnits', did you mean 'mnist'? known models: cifar10, linear, mnist",
         ),
         ((*LINEAR, "--bacth-size", "3"), "unknown option --bacth-size (did you mean --batch-size?)"),
         ((*LINEAR, "-index=1"), "unknown option -index=1 (did you mean --index?)"),

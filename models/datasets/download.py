@@ -1,0 +1,206 @@
+"""Fetching published data files: each whole and of the right sum, or not there at all, for any number of processes.
+
+One process at a time downloads into a folder; the others wait for it and find the files. What holds the lock is an open
+file, so it is let go of with the process, however that ends. Without need nothing is written and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from grpc_ps.models.datasets import Progress
+from grpc_ps.models.datasets.files import looks_like, stored
+from grpc_ps.models.spec import DataFileError
+
+LOCK = ".download.lock"
+SILENCE = 30.0
+"""Seconds for which a server may send nothing."""
+
+PATIENCE = 120.0
+"""Seconds for which another process that downloads may get on with nothing."""
+
+_BLOCK = 1 << 18
+_LOOK = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A file as its publisher has it.
+
+    Attributes:
+        name: behind the base address.
+        size: its bytes.
+        sha256: its sum, in hex.
+        holds: the data files that it is or has in it; their plain names, for each may lie here gzipped or not.
+        archive: whether it is a tar archive of those; any other file is kept under its name.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    holds: tuple[str, ...]
+    archive: bool = False
+
+
+def fetch(folder: Path, files: Sequence[Published], base: str, progress: Progress, patience: float = PATIENCE) -> None:
+    """Fetches the files of which something is missing in a folder, which is made if it is not there.
+
+    Raises:
+        DataFileError: one cannot be had or is not what was published, or the folder cannot be written. The text names
+            the file and the address.
+    """
+    if not _missing(folder, files):
+        return
+    with _reporting(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder, patience):
+            # Looked at again: whoever had the lock may have fetched them.
+            for file in _missing(folder, files):
+                _fetch(folder, file, f"{base.rstrip('/')}/{file.name}", progress)
+
+
+def _missing(folder: Path, files: Sequence[Published]) -> list[Published]:
+    return [file for file in files if not all(os.path.lexists(stored(folder / name)) for name in file.holds)]
+
+
+@contextmanager
+def _reporting(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataFileError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _alone(folder: Path, patience: float) -> Iterator[None]:
+    """Holds the folder's lock, which another process may have for as long as it gets on."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        seen, since = _parts(folder), time.monotonic()
+        while not _locked(descriptor):
+            if (now := _parts(folder)) != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise DataFileError(f"{folder}: another process downloads into it, and got nothing for {patience:g} s")
+            time.sleep(_LOOK)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _part(path: Path) -> Path:
+    """What a file is called until it is whole. Only who holds the lock writes it, so a dead one's is written over."""
+    return path.with_name(f".{path.name}.part")
+
+
+def _parts(folder: Path) -> list[tuple[str, int]]:
+    """Names and lengths of what is not whole yet."""
+    found = []
+    for path in sorted(folder.glob(".*.part")):
+        with suppress(OSError):
+            found.append((path.name, path.stat().st_size))
+    return found
+
+
+def _fetch(folder: Path, file: Published, url: str, progress: Progress) -> None:
+    path = folder / file.name
+    part = _part(path)
+    try:
+        with part.open("wb") as out:
+            _receive(path, file, url, out.write, progress)
+            out.flush()
+            os.fsync(out.fileno())
+        if file.archive:
+            _unpack(part, folder, file)
+        else:
+            part.rename(path)
+        _sync(folder)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _receive(path: Path, file: Published, url: str, write: Callable[[bytes], object], progress: Progress) -> None:
+    """Writes what the address has, and refuses what is not as published; nothing beyond its size is taken."""
+    digest, size, head = hashlib.sha256(), 0, b""
+    progress(file.name, 0, file.size)
+    for block in _blocks(path, url):
+        head = head or block
+        size += len(block)
+        if size > file.size:
+            break
+        write(block)
+        digest.update(block)
+        progress(file.name, size, file.size)
+    if size != file.size:
+        more, text = " or more" if size > file.size else "", looks_like(head)
+        what = f", {text}" if text else ""
+        raise DataFileError(f"{path}: {url} gave {size} bytes{more}{what}; expected {file.size}: try again")
+    if digest.hexdigest() != file.sha256:
+        found = digest.hexdigest()
+        raise DataFileError(f"{path}: {url} has not what was published: its sha256 is {found}, expected {file.sha256}")
+
+
+def _blocks(path: Path, url: str) -> Iterator[bytes]:
+    """The contents of an address, as they come."""
+    request = Request(url, headers={"User-Agent": "grpc-ps"})
+    try:
+        with urlopen(request, timeout=SILENCE) as response:
+            while block := response.read(_BLOCK):
+                yield block
+    except HTTPError as error:
+        error.close()
+        raise DataFileError(f"{path}: {url} answered {error.code} {error.reason}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise DataFileError(f"{path}: cannot be downloaded from {url}: {reason or type(error).__name__}") from error
+
+
+def _unpack(archive: Path, folder: Path, file: Published) -> None:
+    """Puts the data files of an archive into the folder, each whole; whatever else is in it is left there.
+
+    Names count only behind the last slash, so nothing is written elsewhere.
+    """
+    wanted = set(file.holds)
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = member.name.rpartition("/")[2]
+            if name in wanted and member.isfile() and (source := tar.extractfile(member)) is not None:
+                part = _part(folder / name)
+                with part.open("wb") as out:
+                    while block := source.read(_BLOCK):
+                        out.write(block)
+                    out.flush()
+                    os.fsync(out.fileno())
+                part.rename(folder / name)
+                wanted.discard(name)
+    if wanted:
+        raise DataFileError(f"{folder / file.name}: has no {', '.join(sorted(wanted))} in it")
+
+
+def _sync(folder: Path) -> None:
+    """Makes the new names durable, where the file system knows such a thing."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
