@@ -7,6 +7,7 @@ from grpc_ps.client.shared.errors import DataError, UsageError
 from grpc_ps.client.shared.logs import setup_logging
 from grpc_ps.models.datasets import open_data
 from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.downloading import fetch_data
 
 
 def check(config: WorkerConfig) -> None:
@@ -22,6 +23,7 @@ def check(config: WorkerConfig) -> None:
     if config.model not in models.MODELS or config.initial is not None or "until" in config.stated:
         _check_model(config)
     elif config.data_dir is not None or "epochs" in config.stated:
+        fetch_data(models.MODELS[config.model].data, config)
         try:
             data = open_data(models.MODELS[config.model].data, name=config.data, directory=config.data_dir)
         except models.DataFileError as error:
@@ -48,6 +50,7 @@ def _check_model(config: WorkerConfig) -> None:
     with placed(config.device):
         model = model_factory(config.model, config.arguments)()
     specs = parameter_specs(model.variables)
+    fetch_data(model.data, config)
     data = load_data(model, name=config.data, directory=config.data_dir)
     _check_epochs(config, data.train)
     if config.initial is not None:

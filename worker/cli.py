@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from grpc_ps.client.shared.config_file import config_option
+from grpc_ps.client.shared.download_flags import check_download, download_options
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean
@@ -63,6 +64,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     check_model(flags["model"], arguments)
     check_data(flags["model"], flags["data"], flags["data_dir"])
     check_summaries(flags)
+    check_download(flags)
     device = parse_device(flags["device"]) if flags["device"] is not None else None
     return WorkerConfig(
         addresses=addresses,
@@ -71,6 +73,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         stated=stated,
         data=flags["data"],
         data_dir=flags["data_dir"],
+        download=flags["download"],
+        download_url=flags["download_url"],
         index=flags["index"],
         initial=open_initial(flags["init_from"]) if flags["init_from"] is not None else None,
         device=device,
@@ -95,6 +99,7 @@ _EPILOG = (
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
 @model_options
 @data_options
+@download_options
 @job_options()
 @click.option("--index", type=Whole(0, MAX_U32), help="This worker's index; any that is free if not given.")
 @click.option(

@@ -31,6 +31,10 @@ class WorkerConfig:
     stated: Mapping[str, Value]
     data: str | None = None
     data_dir: Path | None = None
+    download: bool = False
+    """Whether data files that are not in `data_dir` are fetched."""
+    download_url: str | None = None
+    """Where from; None for their publisher's address."""
     index: int | None = None
     initial: InitialFile | None = None
     """Where the first values come from, if not from the job's seed."""

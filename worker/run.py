@@ -15,6 +15,7 @@ from grpc_ps.models import Array, StreamDataset
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.data import Feed, NumberedFeed, source
 from grpc_ps.worker.device import placed
+from grpc_ps.worker.downloading import fetch_data
 from grpc_ps.worker.evaluate import Evaluation, Evaluator, check_until, report_evaluation
 from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.initial import check_initial
@@ -61,6 +62,7 @@ class Worker:
         with placed(config.device):
             self._model = factory()
         self._specs = parameter_specs(self._model.variables)
+        fetch_data(self._model.data, config)
         self._data = load_data(self._model, name=config.data, directory=config.data_dir)
         # Every worker that names a file checks it: who is going to send its values is not known yet.
         if config.initial is not None:

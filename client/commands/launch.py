@@ -14,12 +14,13 @@ import click
 
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
-from grpc_ps.client.commands.programs import program, run_worker, typed
+from grpc_ps.client.commands.programs import program, run_worker, typed, watch_worker
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
 from grpc_ps.client.shared.config_file import config_option
+from grpc_ps.client.shared.download_flags import DOWNLOAD_FLAGS, check_download, download_options
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
@@ -27,7 +28,8 @@ from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
 from grpc_ps.client.shared.summary_flags import SUMMARY_FLAGS, summary_options
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace", *SUMMARY_FLAGS)
+_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace")
+_WORKER_FLAGS += (*DOWNLOAD_FLAGS, *SUMMARY_FLAGS)
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
 # Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
@@ -47,7 +49,8 @@ _CHECK_SECONDS = 120.0
 @click.option("--model", required=True, metavar="NAME", help="A model's name, file.py:attribute or module:attribute.")
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
 @click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
-@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic.")
+@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic; or a part of the files.")
+@download_options
 @click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
 @job_flags.overlap_option()
@@ -90,10 +93,15 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     killed, lost its peers or met an unexpected error, for as long as the job is not over.
     """
     checkpoints = checkpoint_settings(values)
+    check_download(values)
     passed_on = _worker_flags(shards, workers, values)
     own_flags = _faults(shards, workers + (values["backup"] or 0), values)
+    out = sys.stderr if values["as_json"] else sys.stdout
     # Nothing starts when a worker finds its flags, its model or its data wrong.
-    run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
+    if values["download"]:
+        watch_worker(["--check", *passed_on], lambda line: print(f"[data] {line}", file=out, flush=True))
+    else:
+        run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
     folder = _prepare(log_dir)
     plan = launcher.LaunchPlan(
         shards=shards,
@@ -109,12 +117,10 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         grace=values["grace"] + _SLACK_SECONDS,
         drain_timeout=_DRAIN_SECONDS + (checkpoints.timeout if checkpoints else 0),
     )
-    as_json = values["as_json"]
-    out = sys.stderr if as_json else sys.stdout
     print(f"logs: {folder}", file=out, flush=True)
     with make_view(out, bars=out.isatty() and not values["no_progress"]) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
-    _report(result, folder, as_json=as_json)
+    _report(result, folder, as_json=values["as_json"])
 
 
 def shard_flags(values: Mapping[str, Any]) -> list[str]:
@@ -141,7 +147,8 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
         click.UsageError: flags that exclude each other.
     """
     stated = {name: values[name] for name in (*_JOB_FLAGS, *_WORKER_FLAGS)}
-    stated["overlap"] = values["overlap"] or None  # There is no --no-overlap.
+    for name in ("overlap", "download"):
+        stated[name] = values[name] or None  # There is no --no-overlap.
     if stated["mode"] == "sync":
         stated["workers"] = workers
     elif stated["backup"]:

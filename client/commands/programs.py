@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from grpc_ps.client.shared.errors import JobFailed, UsageError
+
+_ERROR = "worker: error: "
 
 
 def program(name: str) -> str:
@@ -39,15 +41,39 @@ def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
         )
     except subprocess.TimeoutExpired:
         raise JobFailed(f"{what} has not ended within {seconds:g} s") from None
-    if not done.returncode:
-        return done.stdout
-    code = done.returncode if done.returncode > 0 else 128 - done.returncode
-    lines = done.stderr.strip().splitlines()
-    if code == 1:
-        # A bug: its traceback says more than the last line.
-        sys.stderr.write(done.stderr)
-    text = lines[-1].removeprefix("worker: error: ") if lines else f"{what} ended with exit code {code}"
-    raise JobFailed(text, exit_code=code)
+    if done.returncode:
+        if done.returncode == 1:
+            # A bug: its traceback says more than the last line.
+            sys.stderr.write(done.stderr)
+        raise _failed(done.returncode, done.stderr.strip().splitlines(), what)
+    return done.stdout
+
+
+def watch_worker(arguments: Sequence[str], told: Callable[[str], None]) -> None:
+    """Runs a worker's subcommand to its end, however long that takes, and tells each line of its stderr at once.
+
+    Raises:
+        JobFailed: as `run_worker`.
+    """
+    lines = []
+    command = [program("worker"), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr or ():
+                lines.append(line.rstrip("\n"))
+                if not line.startswith(_ERROR):
+                    told(lines[-1])
+            process.wait()
+        finally:
+            process.kill()
+    if process.returncode:
+        raise _failed(process.returncode, lines, f"worker {arguments[0]}")
+
+
+def _failed(returncode: int, lines: Sequence[str], what: str) -> JobFailed:
+    code = returncode if returncode > 0 else 128 - returncode
+    text = lines[-1].removeprefix(_ERROR) if lines else f"{what} ended with exit code {code}"
+    return JobFailed(text, exit_code=code)
 
 
 def worker_record(arguments: Sequence[str], *, seconds: float, what: str) -> Mapping[str, Any]:
