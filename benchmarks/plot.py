@@ -1,12 +1,12 @@
-"""Steps per second over the size of the model, drawn as SVG: two lines on logarithmic axes. Pure.
+"""Pictures as SVG: steps per second over the size of the model on logarithmic axes, and curves on plain ones. Pure.
 
-Written by hand: one small picture is no reason to depend on a plotting library.
+Written by hand: two small pictures are no reason to depend on a plotting library.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 400
@@ -51,8 +51,12 @@ def svg(points: Sequence[Point], title: str) -> str:
     rates = [rate for point in points for rate in (point.ours, point.other)]
     x = _Axis.over([point.nbytes for point in points], _LEFT, WIDTH - _RIGHT)
     y = _Axis.over(rates, HEIGHT - _BOTTOM, _TOP)
+    words = _words(title, "size of the model", "steps/s, 2 workers")
+    return _picture([*_grid(x, y), *_lines(points, x, y), *words])
+
+
+def _picture(body: Sequence[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    body = [*_grid(x, y), *_lines(points, x, y), *_words(title)]
     return "\n".join([f'{head} font-family="sans-serif" font-size="12">', *body, "</svg>", ""])
 
 
@@ -85,11 +89,11 @@ def _lines(points: Sequence[Point], x: _Axis, y: _Axis) -> Iterator[str]:
         yield _text(left + 30, _TOP + 16 + 18 * number, label)
 
 
-def _words(title: str) -> Iterator[str]:
+def _words(title: str, across: str, up: str) -> Iterator[str]:
     yield _text(WIDTH / 2, 24, title, ' text-anchor="middle" font-size="14"')
-    yield _text(WIDTH / 2, HEIGHT - 14, "size of the model", ' text-anchor="middle"')
+    yield _text(WIDTH / 2, HEIGHT - 14, across, ' text-anchor="middle"')
     middle = HEIGHT / 2
-    yield _text(18, middle, "steps/s, 2 workers", f' text-anchor="middle" transform="rotate(-90 18 {middle:g})"')
+    yield _text(18, middle, up, f' text-anchor="middle" transform="rotate(-90 18 {middle:g})"')
 
 
 def _bytes(value: float) -> str:
@@ -97,3 +101,40 @@ def _bytes(value: float) -> str:
         if value >= unit:
             return f"{value / unit:g} {name}"
     return f"{value:g} B"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points (x, y), at least one, with x rising."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def curves(lines: Sequence[Curve], title: str, across: str, up: str) -> str:
+    """The picture of up to two curves, the later one above; both axes are plain, and that of y begins at zero."""
+    right = max(x for line in lines for x, _ in line.points)
+    top = max(y for line in lines for _, y in line.points)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        wide, high = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+        return round(_LEFT + wide * x / right, 1), round(HEIGHT - _BOTTOM - high * y / top, 1)
+
+    body = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', *_ticks(right, top, place)]
+    for number, (line, (_, color, _)) in enumerate(zip(lines, reversed(_SIDES[: len(lines)]), strict=True)):
+        path = " ".join(f"{x:g},{y:g}" for x, y in (place(*point) for point in line.points))
+        stroke = f'stroke="{color}" stroke-width="1.5"'
+        body.append(f'<polyline points="{path}" fill="none" {stroke}/>')
+        left, height = WIDTH - _RIGHT - 190, _TOP + 12 + 18 * number
+        body += [f'<path d="M{left} {height}h24" {stroke}/>', _text(left + 30, height + 4, line.label)]
+    return _picture([*body, *_words(title, across, up)])
+
+
+def _ticks(right: float, top: float, place: Callable[[float, float], tuple[float, float]]) -> Iterator[str]:
+    """Five parts of each axis."""
+    for part in range(6):
+        x, y = right * part / 5, top * part / 5
+        across, up = place(x, 0)[0], place(0, y)[1]
+        yield f'<path d="M{across:g} {_TOP}V{HEIGHT - _BOTTOM}M{_LEFT} {up:g}H{WIDTH - _RIGHT}" stroke="#ddd"/>'
+        yield _text(across, HEIGHT - _BOTTOM + 18, f"{x:.4g}", ' text-anchor="middle"')
+        yield _text(_LEFT - 8, up + 4, f"{y:.3g}", ' text-anchor="end"')

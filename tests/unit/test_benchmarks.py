@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import resnet50
 from bench import earlier, judged
+from cifar_loss import compared, rounds
 from figures import Comparison, Spread, in_turn
 from plan import PLOTTED, RUNS
-from plot import Point, svg
+from plot import Curve, Point, curves, svg
 from table import table
 from targets import TARGETS, Target
 from training import Case
@@ -175,6 +176,25 @@ def test_the_bytes_of_a_network_are_those_of_the_model() -> None:
         variables = Mnist(hidden=hidden, layers=layers).variables
         assert Case(layers=layers, hidden=hidden).nbytes == 4 * sum(math.prod(each.shape) for each in variables)
     assert Case(layers=3, hidden=2048).nbytes == 40_083_496
+
+
+def test_the_plot_of_curves_is_svg_from_zero_to_the_largest() -> None:
+    root = ElementTree.fromstring(curves([Curve("a < b", [(0, 4), (10, 2)]), Curve("c", [(5, 1)])], "t", "x", "y"))
+    name = "{http://www.w3.org/2000/svg}"
+    assert [line.get("points") for line in root.iter(f"{name}polyline")] == ["70,50 590,195", "330,267.5"]
+    assert {"a < b", "c", "t", "x", "y", "0", "10", "4"} <= {text.text for text in root.iter(f"{name}text")}
+
+
+def test_a_round_has_batches_of_one_epoch() -> None:
+    """As the lead makes them: the last of an epoch may be of fewer."""
+    first = [list(numbers) for numbers, _ in zip(rounds(25, 10, 2), range(4), strict=False)]
+    assert first == [[0, 1], [2], [3, 4], [5]]
+
+
+def test_losses_are_compared_at_the_steps_that_are_known() -> None:
+    found = compared({1: 5.0, 3: 2.0}, [4.0, 9.0, 3.0])
+    assert (found["points"], found["mean_difference"], found["largest_difference"]) == (2, 0.0, 1.0)
+    assert found["deviation_of_differences"] == 1.0
 
 
 def test_the_plot_is_svg_with_a_line_and_points_for_each_side() -> None:
