@@ -28,8 +28,10 @@ from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
 from grpc_ps.client.shared.summary_flags import SUMMARY_FLAGS, summary_options
 
 # Flags of the worker that are passed on as they were typed. Those of the whole job come from client.shared.job_flags.
-_WORKER_FLAGS = ("model", "model_arg", "data_dir", "data", "init_from", "device", "overlap", "grace")
-_WORKER_FLAGS += (*DOWNLOAD_FLAGS, *SUMMARY_FLAGS)
+_WORKER_FLAGS = (
+    *("model", "model_arg", "data_dir", "data", *DOWNLOAD_FLAGS),
+    *("init_from", "device", "overlap", "grace", *SUMMARY_FLAGS),
+)
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
 
 # Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
