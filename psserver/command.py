@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from grpc_ps.client.shared.job_flags import check_job_flags, job_options, stated
 from grpc_ps.client.shared.limit_flags import limit_options
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.client.shared.security_flags import security_options, server_security_from_flags
+from grpc_ps.client.shared.tf_config import shard_flags, tf_config_option
 from grpc_ps.psserver.config import RESIDUALS_SHARE, ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
@@ -30,12 +32,13 @@ logger = logging.getLogger(__name__)
 
 @click.command(cls=Command)
 @config_option("psserver")
-@click.option("--shard", type=Whole(0, 9999), required=True, help="Number of this shard, from 0. Shard 0 is the lead.")
+@click.option("--shard", type=Whole(0, 9999), help="Number of this shard, from 0. Shard 0 is the lead.")
 @click.option("--port", type=Whole(0, 65535), help="Port to listen on; 0 picks one. Default: the one in --ps.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order. Or give --shards and --lead.")
 @click.option("--shards", type=Whole(1, 10000), help="How many shards the job has. Default: as --ps, or 1.")
 @click.option("--lead", metavar="HOST:PORT", help="Address of shard 0. Default: the first of --ps.")
+@tf_config_option()
 @limit_options()
 @connect_timeout_option("the lead")
 @click.option(
@@ -77,8 +80,9 @@ def psserver(**flags: Any) -> int:
     return loop.run_until_complete(serve(config))
 
 
-def config_from_flags(flags: dict[str, Any]) -> ShardConfig:
+def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
     """Makes the configuration; click.UsageError names the flag that is wrong."""
+    flags = shard_flags(flags)
     addresses = parse_addresses(flags["ps"], "--ps") if flags["ps"] is not None else ()
     leads = parse_addresses(flags["lead"], "--lead") if flags["lead"] is not None else addresses[:1]
     if len(leads) > 1:

@@ -20,6 +20,7 @@ from grpc_ps.client.shared.limit_flags import grace_option
 from grpc_ps.client.shared.process import prepare_process
 from grpc_ps.client.shared.security_flags import security_from_flags, security_options
 from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY, check_summaries, summary_options
+from grpc_ps.client.shared.tf_config import tf_config_option, worker_flags
 from grpc_ps.worker.config import Value, WorkerConfig
 from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
 from grpc_ps.worker.interrupt import Interrupt
@@ -51,6 +52,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     from grpc_ps.worker.initial import open_initial
     from grpc_ps.worker.loading import check_model
 
+    flags = worker_flags(flags)
     check_job_flags(flags)
     stated = stated_flags(flags)
     if flags["overlap"]:
@@ -76,6 +78,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         download=flags["download"],
         download_url=flags["download_url"],
         index=flags["index"],
+        evaluates=flags["task"] == "evaluator",
         initial=open_initial(flags["init_from"]) if flags["init_from"] is not None else None,
         device=device,
         connect_timeout=flags["connect_timeout"],
@@ -97,6 +100,7 @@ _EPILOG = (
 @click.command(cls=Command, context_settings={"max_content_width": 120}, epilog=_EPILOG)
 @config_option("worker")
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
+@tf_config_option()
 @model_options
 @data_options
 @download_options
@@ -133,6 +137,11 @@ def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     setup_logging("worker")
     start_tensorflow(threads=config.threads, device=config.device)
     factory = model_factory(config.model, config.arguments)
+    if config.evaluates:
+        from grpc_ps.worker.beside import evaluate_beside
+
+        evaluate_beside(config, factory, _printer(config))
+        return 0
 
     from grpc_ps.worker.run import Worker
     from grpc_ps.worker.settings import OtherThreads

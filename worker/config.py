@@ -36,6 +36,8 @@ class WorkerConfig:
     download_url: str | None = None
     """Where from; None for their publisher's address."""
     index: int | None = None
+    evaluates: bool = False
+    """Whether it only evaluates, beside workers that train."""
     initial: InitialFile | None = None
     """Where the first values come from, if not from the job's seed."""
     device: str | None = None

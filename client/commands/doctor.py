@@ -10,6 +10,7 @@ import click
 
 from grpc_ps.client.doctor import certificates, folder, installation, machine, shards
 from grpc_ps.client.doctor.check import Check, fail
+from grpc_ps.client.shared import tf_config
 from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.errors import JobFailed, UsageError
 from grpc_ps.client.shared.flags import Command, FilePath, Real, Whole
@@ -18,6 +19,7 @@ from grpc_ps.client.shared.security_flags import security_from_flags, security_o
 
 @click.command("doctor", cls=Command)
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards, shard 0 first: whether they are there, in this order.")
+@tf_config.tf_config_option()
 @click.option("--checkpoint-dir", type=FilePath(), metavar="DIR", help="A folder for checkpoints.")
 @click.option("--port", type=Whole(0, 65535), help="A port for a shard on this machine: whether it is free.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address for --port.")
@@ -53,7 +55,7 @@ def lines(checks: Sequence[Check]) -> list[str]:
 
 def _all_checks(flags: Mapping[str, Any]) -> list[Check]:
     """Looks at everything; what the flags themselves have wrong is raised as usual."""
-    addresses = parse_addresses(flags["ps"]) if flags["ps"] is not None else ()
+    addresses = _addresses(flags)
     checks = [installation.check_python(), *installation.check_packages()]
     checks += [machine.check_cores(), machine.check_memory(), machine.check_files(), machine.check_proxies()]
     if flags["port"] is not None:
@@ -66,6 +68,14 @@ def _all_checks(flags: Mapping[str, Any]) -> list[Check]:
     if flags["checkpoint_dir"] is not None:
         checks += folder.check_folder(flags["checkpoint_dir"], flags["timeout"])
     return checks
+
+
+def _addresses(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the shards of --ps, or else of TF_CONFIG; none if there is neither."""
+    if flags["ps"] is not None:
+        return parse_addresses(flags["ps"])
+    found = tf_config.parse(flags["tf_config"])
+    return found.shards if found is not None else ()
 
 
 def _shard_checks(addresses: Sequence[str], flags: Mapping[str, Any]) -> list[Check]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpc_ps.client.shared import tf_config
 from grpc_ps.client.shared.errors import JobFailed, UsageError
 
 _ERROR = "worker: error: "
@@ -37,7 +38,13 @@ def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
     """
     try:
         done = subprocess.run(
-            [program("worker"), *arguments], capture_output=True, text=True, check=False, timeout=seconds
+            [program("worker"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            # Flags say all that is meant; the variable may be of another cluster.
+            env={name: value for name, value in os.environ.items() if name != tf_config.NAME},
         )
     except subprocess.TimeoutExpired:
         raise JobFailed(f"{what} has not ended within {seconds:g} s") from None

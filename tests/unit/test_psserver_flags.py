@@ -126,7 +126,7 @@ def test_b08_numbers_out_of_range(typed: str, says: str) -> None:
     [
         ("-shard=1 --port 1", "unknown option -shard=1 (did you mean --shard?)"),
         ("--shrad 1 --port 1", "unknown option --shrad (did you mean --shard?)"),
-        ("--port 1", "Missing option '--shard'"),
+        ("--port 1", "--shard: must be given, the number of this shard from 0"),
         ("--shard 1 --shards 2 --port 1", "--shard 1: needs --ps, or --lead with the address of shard 0"),
         ("--shard 0", "--port: must be given where --ps is not (0 picks a free one)"),
         ("--shard 0 --port 0 --metrics-host 0.0.0.0", "--metrics-host 0.0.0.0: needs --metrics-port"),

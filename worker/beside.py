@@ -1,0 +1,95 @@
+"""What a worker does that TF_CONFIG makes an evaluator: it evaluates the job beside training, and trains nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from grpc_ps.client import ClusterStatus, PSClient
+from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
+from grpc_ps.client.shared.logs import event
+from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.device import placed
+from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.loading import ModelFactory, load_data
+from grpc_ps.worker.progress import metrics_text
+
+_LOGGER = logging.getLogger("grpc_ps.worker")
+# Seconds between two looks at the job.
+_INTERVAL = 2.0
+# Phases in which there are values to evaluate.
+_OPEN = ("running", "stopped")
+
+
+def evaluate_beside(
+    config: WorkerConfig, factory: ModelFactory, echo: Callable[[str], None], *, interval: float = _INTERVAL
+) -> int | None:
+    """Evaluates every `--eval-every` global steps of the job until that ends; without, whenever there is a newer step.
+
+    It is no member of the job, so neither training nor the job's end waits for it: the last step's metrics are the
+    workers' to tell. Returns the last step that it evaluated, None for none.
+
+    Raises:
+        UsageError: there is no test set to evaluate on.
+        PeerUnreachable: the shards never came, within --connect-timeout.
+        JobFailed: the job has failed; carries its exit code.
+    """
+    with placed(config.device):
+        model = factory()
+    test = load_data(model, name=config.data, directory=config.data_dir).test
+    if test is None:
+        raise UsageError(f"TF_CONFIG: task.type evaluator: the data of --model {config.model} has no test set")
+    steps: list[int] = []
+
+    def connect() -> PSClient:
+        return PSClient(config.addresses, timeout=config.connect_timeout, security=config.security)
+
+    def evaluated(global_step: int, metrics: Mapping[str, float]) -> None:
+        steps.append(global_step)
+        echo(f"evaluator: evaluation at global_step {global_step}: {metrics_text(metrics)} ({test.examples} examples)")
+
+    evaluation = Evaluation(
+        Evaluator(model, test, device=config.device),
+        connect,
+        evaluated=evaluated,
+        failed=lambda error: event(_LOGGER, "evaluation_failed", logging.WARNING, error=error),
+    )
+    try:
+        _follow(connect, evaluation, config.connect_timeout, interval)
+    finally:
+        evaluation.close()
+    return steps[-1] if steps else None
+
+
+def _follow(connect: Callable[[], PSClient], evaluation: Evaluation, seconds: float, interval: float) -> None:
+    """Looks at the job until it has ended: a lead that is gone has ended, well as far as one can tell."""
+    last: ClusterStatus | None = None
+    with connect() as client:
+        _await_lead(client, seconds, interval)
+        for last in client.watch(interval):
+            if last.phase in _OPEN:
+                evaluation.begin(int(last.settings.get("eval_every", 0)) or 1, _report_nothing)
+                evaluation.maybe(last.global_step)
+    if last is not None and last.exit_code:
+        raise JobFailed(f"the job has failed with exit code {last.exit_code}: {last.reason}", exit_code=last.exit_code)
+
+
+def _await_lead(client: PSClient, seconds: float, interval: float) -> None:
+    """Waits for the lead shard to be there."""
+    deadline, said = time.monotonic() + seconds, False
+    while True:
+        try:
+            client.status()
+            return
+        except (PeerUnreachable, PeerLost):
+            if time.monotonic() > deadline:
+                raise
+        if not said:
+            said = True
+            event(_LOGGER, "waiting", missing=client.addresses[0])
+        time.sleep(interval)
+
+
+def _report_nothing(global_step: int, metrics: Mapping[str, float]) -> None:
+    """The lead takes reports of its members alone."""
