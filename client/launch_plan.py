@@ -26,6 +26,9 @@ class LaunchPlan:
     log_dir: Path
     # Flags of single processes, by their names: "ps 0", "worker 1".
     own_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # Whole commands of processes that run on other hosts, by their names, and what the shards' addresses are there.
+    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    addresses: Sequence[str] = ()
     # How many ended processes are started again, all in all.
     max_restarts: int = 0
     # Whether the shards save the job: a shard that is started again finds its part then.

@@ -145,8 +145,8 @@ class Run:
         return next((place for place in self._places() if place.child is child), None)
 
     def _start(self, name: str, command: Sequence[str]) -> _Place:
-        whole = [*command, *self._plan.own_flags.get(name, ())]
-        return _Place(name, whole, self.group.start(name, whole))
+        whole = self._plan.elsewhere.get(name) or [*command, *self._plan.own_flags.get(name, ())]
+        return _Place(name, whole, self.group.start(name, whole, remote=name in self._plan.elsewhere))
 
     def _shard_command(self, shard: int) -> list[str]:
         lead = ("--lead", self._shards[0].address) if shard else ()
@@ -212,7 +212,8 @@ class Run:
                 if place.is_shard and self._saved and _RESTORE not in command:
                     # What was saved must still be there: a job is not begun anew without a word.
                     command = [*command, _RESTORE]
-                place.child = self.group.start(place.name, command, again=True)
+                remote = place.name in self._plan.elsewhere
+                place.child = self.group.start(place.name, command, again=True, remote=remote)
         if due and self._workers:
             self._cluster_file().write(self._plan.log_dir)
 
@@ -243,7 +244,8 @@ class Run:
             ready = _READY.fullmatch(event.text) if place.is_shard else None
             metrics = _METRICS.fullmatch(event.text) if place.is_shard else None
             if ready:
-                place.address = ready[2]
+                # One that listens on all addresses of its host does not say by which of them it is known.
+                place.address = self._plan.addresses[int(ready[1])] if self._plan.addresses else ready[2]
             elif metrics:
                 self._found(place, metrics[1])
             elif not place.is_shard and (summary := _parse(event.text)):
@@ -271,7 +273,7 @@ def _all_over(places: Sequence[_Place]) -> bool:
 
 def _with_port(command: Sequence[str], address: str) -> Sequence[str]:
     """Returns a shard's command with the port of its address in the place of 0; others as they are."""
-    if not address:
+    if not address or "--port" not in command:
         return command
     place = command.index("--port") + 1
     return [*command[:place], address.rpartition(":")[2], *command[place + 1 :]]

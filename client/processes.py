@@ -18,11 +18,14 @@ from types import FrameType, TracebackType
 from typing import IO
 
 from grpc_ps.client import tether
+from grpc_ps.client.shared.errors import PeerUnreachable
 
 # Lines of a process that are kept to be shown when it fails.
 TAIL_LINES = 20
 # Seconds that a process gets to end by itself after SIGTERM: its own grace time, 5, and some air.
 GRACE_SECONDS = 7.0
+# What ssh exits with when it has no connection, or not any more.
+UNREACHABLE = 255
 # Seconds to wait for what must follow at once: the end of a killed process, the rest of an ended one's output.
 _AT_ONCE = 5.0
 
@@ -61,11 +64,19 @@ class Child:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, post: Callable[[Event], None], *, again: bool = False
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        post: Callable[[Event], None],
+        *,
+        again: bool = False,
+        remote: bool = False,
     ) -> None:
         """Starts `command`, called `name` for people, with its output in the file `log` and as events to `post`.
 
-        `again` lets what is in the file stay.
+        `again` lets what is in the file stay. A `remote` command is ssh's (`grpc_ps.client.remote`): what it has
+        started elsewhere lives as long as its stdin is open here.
         """
         self.name = name
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -75,7 +86,7 @@ class Child:
         self._log = log.open("ab" if again else "wb", buffering=0)
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if remote else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -85,15 +96,23 @@ class Child:
         threading.Thread(target=self._watch, name=f"watch {name}", daemon=True).start()
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the process and to all that it started, unless it has ended."""
-        if self.code is None:
+        """Sends a signal to the process and to all that it started, unless it has ended.
+
+        A remote one is told to end by the end of its stdin, so that its last words still arrive.
+        """
+        if self._process.stdin is not None and number == signal.SIGTERM:
+            with suppress(OSError):
+                self._process.stdin.close()
+        elif self.code is None:
             # It may have ended while its `Exited` is still on the way; macOS calls that a lack of permission.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def exit_code(self) -> int:
-        """Returns the exit code of an ended process."""
+        """Returns the exit code of an ended process; that of a peer that cannot be reached for ssh's own."""
         code = self._process.returncode
+        if code == UNREACHABLE and self._process.stdin is not None:
+            return PeerUnreachable.exit_code
         return 128 - code if code < 0 else code
 
     def _watch(self) -> None:
@@ -109,6 +128,9 @@ class Child:
         self._process.wait()
         # What it started itself and left behind would hold its output open, and outlive the group.
         self.signal(signal.SIGKILL)
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
         for reader in readers:
             reader.join(_AT_ONCE)
         self._log.close()
@@ -137,13 +159,13 @@ class ProcessGroup:
         # SimpleQueue, because signal handlers put into it.
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
-    def start(self, name: str, command: Sequence[str], *, again: bool = False) -> Child:
+    def start(self, name: str, command: Sequence[str], *, again: bool = False, remote: bool = False) -> Child:
         """Starts a process whose log file is named after it: "worker 1" writes worker-1.log.
 
-        One that is started `again` after its end goes on in the same file.
+        One that is started `again` after its end goes on in the same file. `remote` is as for `Child`.
         """
         log = self._log_dir / f"{name.replace(' ', '-')}.log"
-        child = Child(name, command, log, self._events.put, again=again)
+        child = Child(name, command, log, self._events.put, again=again, remote=remote)
         self.children.append(child)
         return child
 

@@ -12,6 +12,7 @@ import click
 
 from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.download_flags import check_download, download_options
+from grpc_ps.client.shared.cores import Cores, pin
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean
@@ -106,6 +107,7 @@ _EPILOG = (
 @download_options
 @job_options()
 @click.option("--index", type=Whole(0, MAX_U32), help="This worker's index; any that is free if not given.")
+@click.option("--cores", type=Cores(), help="Cores of this machine to keep to: 0, 0,2 or 0-3.")
 @click.option(
     "--init-from",
     metavar="FILE",
@@ -123,6 +125,8 @@ _EPILOG = (
 @click.pass_obj
 def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     """Trains a model: takes parameters from the shards, computes gradients, and sends them back."""
+    if flags["cores"] is not None:
+        pin(flags["cores"])
     config = build_config(flags)
     if flags["check"]:
         from grpc_ps.worker.check import check

@@ -17,13 +17,17 @@ from grpc_ps.client.commands.placement import placement
 from grpc_ps.client.commands.set import set_job
 from grpc_ps.client.commands.status import status
 from grpc_ps.client.commands.stop import stop
+from grpc_ps.client.commands.tether import tether
 from grpc_ps.client.commands.watch import watch
 from grpc_ps.client.shared.flags import Group
 
 
 @click.group(
     cls=Group,
-    commands=[launch, status, watch, set_job, checkpoint, inspect, export, placement, evaluate, stop, certs, doctor],
+    commands=[
+        *(launch, status, watch, set_job, checkpoint, inspect, export, placement, evaluate, stop, certs, doctor),
+        tether,
+    ],
     invoke_without_command=True,
 )
 @click.version_option(package_name="grpc-ps", message="grpc-ps %(version)s")

@@ -6,20 +6,22 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
+from grpc_ps.client.commands import launch_hosts
 from grpc_ps.client.commands.programs import program, run_worker, typed, watch_worker
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
 from grpc_ps.client.shared.config_file import config_option
+from grpc_ps.client.shared.cores import allowed_cores
 from grpc_ps.client.shared.download_flags import DOWNLOAD_FLAGS, check_download, download_options
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
@@ -80,13 +82,17 @@ _CHECK_SECONDS = 120.0
 @click.option(
     "--metrics", is_flag=True, help="Give every shard a port for Prometheus, on 127.0.0.1; cluster.json has the URLs."
 )
+@click.option(
+    "--pin-cores", is_flag=True, help="Worker i on core i alone, in turn where there are more; shards on any."
+)
+@launch_hosts.hosts_options
 @click.option("--no-progress", is_flag=True, help="On a terminal too: the processes' own lines, no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end on stdout, lines on stderr.")
 @checkpoint_options()
 @job_flags.job_options(*_JOB_FLAGS)
 @sent_fault_options()
 def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> None:
-    """Starts a cluster on this machine.
+    """Starts a cluster on this machine, or shows the commands for several (--hosts).
 
     psctl watches over its shards and workers and ends with them. If one process fails, all are ended and psctl exits
     with that process's exit code. Ctrl-C ends all. Without --threads the processes share out this machine's cores.
@@ -96,15 +102,28 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     """
     checkpoints = checkpoint_settings(values)
     check_download(values)
-    passed_on = _worker_flags(shards, workers, values)
+    hosts = launch_hosts.hosts_from_flags(values)
+    said = values
+    if hosts:
+        shards, workers = launch_hosts.sizes(hosts, values["backup"] or 0)
+        said = launch_hosts.without_defaults(values)
+    passed_on = _worker_flags(shards, workers, said)
     own_flags = _faults(shards, workers + (values["backup"] or 0), values)
     out = sys.stderr if values["as_json"] else sys.stdout
-    # Nothing starts when a worker finds its flags, its model or its data wrong.
-    if values["download"]:
-        watch_worker(["--check", *passed_on], lambda line: print(f"[data] {line}", file=out, flush=True))
+    elsewhere: dict[str, list[str]] = {}
+    if hosts:
+        assigned = launch_hosts.processes(
+            hosts, values, shard=[*shard_flags(said), *_metrics_flags(values)], worker=passed_on, own=own_flags
+        )
+        if not values["ssh"]:
+            launch_hosts.show(assigned, as_json=values["as_json"])
+            return
+        elsewhere = launch_hosts.by_ssh(assigned, values["grace"])
     else:
-        run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
+        own_flags = _pinned(own_flags) if values["pin_cores"] else own_flags
+        _check(passed_on, values, out)
     folder = _prepare(log_dir)
+    ending = values["grace"] + _SLACK_SECONDS + (launch_hosts.TRANSIT_SECONDS if hosts else 0)
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
@@ -112,17 +131,27 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         worker_command=[program("worker"), *passed_on],
         log_dir=folder,
         own_flags=own_flags,
+        elsewhere=elsewhere,
+        addresses=launch_hosts.addresses(hosts),
         max_restarts=values["max_restarts"],
         checkpoints=checkpoints is not None,
         ready_timeout=values["ready_timeout"],
-        settle=values["grace"] + _SLACK_SECONDS,
-        grace=values["grace"] + _SLACK_SECONDS,
+        settle=ending,
+        grace=ending,
         drain_timeout=_DRAIN_SECONDS + (checkpoints.timeout if checkpoints else 0),
     )
     print(f"logs: {folder}", file=out, flush=True)
-    with make_view(out, bars=out.isatty() and not values["no_progress"]) as view:
+    with make_view(out, bars=out.isatty() and not values["no_progress"] and not hosts) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
     _report(result, folder, as_json=values["as_json"])
+
+
+def _check(passed_on: Sequence[str], values: Mapping[str, Any], out: TextIO) -> None:
+    """Has a worker look at its flags, its model and its data: nothing starts when it finds them wrong."""
+    if values["download"]:
+        watch_worker(["--check", *passed_on], lambda line: print(f"[data] {line}", file=out, flush=True))
+    else:
+        run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
 
 
 def shard_flags(values: Mapping[str, Any]) -> list[str]:
@@ -158,10 +187,20 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
     job_flags.check_job_flags({**stated, "workers": workers})
     if stated["max_staleness"] == NO_BOUND:
         stated["max_staleness"] = "none"
-    if stated["threads"] is None:
+    if stated["threads"] is None and values["hosts"] is None:
         processes = shards + workers + (stated["backup"] or 0)
-        stated["threads"] = max(1, _cores() // processes)
+        stated["threads"] = 1 if values["pin_cores"] else max(1, len(allowed_cores()) // processes)
     return typed(stated)
+
+
+def _pinned(own_flags: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Adds to each worker's own flags the one of this machine's cores that it is to keep to."""
+    cores = allowed_cores()
+    if not hasattr(os, "sched_setaffinity"):
+        raise click.UsageError("--pin-cores: this system does not let a process choose its cores")
+    workers = [name for name in own_flags if name.startswith("worker")]
+    pins = {name: ["--cores", str(cores[number % len(cores)])] for number, name in enumerate(workers)}
+    return {name: [*flags, *pins.get(name, [])] for name, flags in own_flags.items()}
 
 
 def _prepare(log_dir: Path | None) -> Path:
@@ -181,10 +220,6 @@ def _prepare(log_dir: Path | None) -> Path:
     except OSError as error:
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from None
     return folder
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool) -> None:
