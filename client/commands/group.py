@@ -11,6 +11,7 @@ from grpc_ps.client.commands.checkpoint import checkpoint
 from grpc_ps.client.commands.doctor import doctor
 from grpc_ps.client.commands.evaluate import evaluate
 from grpc_ps.client.commands.export import export
+from grpc_ps.client.commands.health import health
 from grpc_ps.client.commands.inspect import inspect
 from grpc_ps.client.commands.launch import launch
 from grpc_ps.client.commands.placement import placement
@@ -26,7 +27,7 @@ from grpc_ps.client.shared.flags import Group
     cls=Group,
     commands=[
         *(launch, status, watch, set_job, checkpoint, inspect, export, placement, evaluate, stop, certs, doctor),
-        tether,
+        *(health, tether),
     ],
     invoke_without_command=True,
 )

@@ -69,7 +69,7 @@ def _ask(number: int, address: str, security: Security, seconds: float) -> Peer:
 
 
 def _talk(name: str, shard: ShardClient, reached: Check, seconds: float, *, lead: bool) -> Peer:
-    if (silent := _check_health(name, shard, seconds)) is not None:
+    if (silent := check_health(name, shard, seconds)) is not None:
         return Peer(checks=[reached, silent])
     try:
         status = shard.status(seconds)
@@ -86,7 +86,7 @@ def _talk(name: str, shard: ShardClient, reached: Check, seconds: float, *, lead
     return Peer(checks=[reached, ok(name, text), *_check_protocol(name, shard, seconds)], is_lead=True, status=status)
 
 
-def _check_health(name: str, shard: ShardClient, seconds: float) -> Check | None:
+def check_health(name: str, shard: ShardClient, seconds: float) -> Check | None:
     """Whether gRPC is spoken there. The call for that needs no token. None if all is well."""
     stub = health_pb2_grpc.HealthStub(shard.channel)
     try:
