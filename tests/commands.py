@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,17 +19,19 @@ DEADLINE = 90.0
 class Command:
     """One running command; leaving the `with` kills it if it still runs.
 
+    `within` is what starts it, if not this process itself: the words before the command.
+
     Attributes:
         lines: what it has printed so far, stdout and stderr together, in order.
     """
 
-    def __init__(self, name: str, *arguments: object) -> None:
+    def __init__(self, name: str, *arguments: object, within: Sequence[str] = ()) -> None:
         self.name = name
         self.lines: list[str] = []
         self._news = threading.Condition()
         program = Path(sys.executable).with_name(name)
         self.process = subprocess.Popen(
-            [program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*within, program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -40,12 +43,12 @@ class Command:
                 self.lines.append(line.rstrip("\n"))
                 self._news.notify_all()
 
-    def until(self, pattern: str, seconds: float = DEADLINE) -> re.Match[str]:
-        """Waits for a line that the pattern matches somewhere."""
+    def until(self, pattern: str, seconds: float = DEADLINE, *, after: int = 0) -> re.Match[str]:
+        """Waits for a line that the pattern matches somewhere; the first lines, `after` of them, do not count."""
         deadline = time.monotonic() + seconds
         with self._news:
             while True:
-                for line in self.lines:
+                for line in self.lines[after:]:
                     if match := re.search(pattern, line):
                         return match
                 left = deadline - time.monotonic()
@@ -89,7 +92,9 @@ def ready(shard: Command) -> str:
     return shard.until(r"^READY shard=\d+ address=(\S+)$")[1]
 
 
-def run(name: str, *arguments: object, seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
+def run(
+    name: str, *arguments: object, seconds: float = DEADLINE, within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
-    program = Path(sys.executable).with_name(name)
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, check=False)
+    words = [*within, Path(sys.executable).with_name(name), *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
