@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from grpc_ps.client.shared.config_file import config_option
-from grpc_ps.client.shared.download_flags import check_download, download_options
 from grpc_ps.client.shared.cores import Cores, pin
+from grpc_ps.client.shared.download_flags import check_download, download_options
 from grpc_ps.client.shared.fault_flags import fault_options, fault_plan, made_calls
 from grpc_ps.client.shared.faults import WORKER_POINTS
 from grpc_ps.client.shared.flags import MAX_U32, Command, FilePath, Whole, connect_timeout_option, did_you_mean

@@ -43,8 +43,7 @@ def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
             text=True,
             check=False,
             timeout=seconds,
-            # Flags say all that is meant; the variable may be of another cluster.
-            env={name: value for name, value in os.environ.items() if name != tf_config.NAME},
+            env=_environment(),
         )
     except subprocess.TimeoutExpired:
         raise JobFailed(f"{what} has not ended within {seconds:g} s") from None
@@ -56,6 +55,11 @@ def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
     return done.stdout
 
 
+def _environment() -> dict[str, str]:
+    """The environment of a started worker: its flags say all that is meant, TF_CONFIG may be of another cluster."""
+    return {name: value for name, value in os.environ.items() if name != tf_config.NAME}
+
+
 def watch_worker(arguments: Sequence[str], told: Callable[[str], None]) -> None:
     """Runs a worker's subcommand to its end, however long that takes, and tells each line of its stderr at once.
 
@@ -64,7 +68,8 @@ def watch_worker(arguments: Sequence[str], told: Callable[[str], None]) -> None:
     """
     lines = []
     command = [program("worker"), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    nothing, read, own = subprocess.DEVNULL, subprocess.PIPE, _environment()
+    with subprocess.Popen(command, stdout=nothing, stderr=read, text=True, env=own) as process:
         try:
             for line in process.stderr or ():
                 lines.append(line.rstrip("\n"))
