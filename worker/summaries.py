@@ -153,13 +153,12 @@ class Summaries:
         for folder in (self._own, self._job, self._evaluations):
             if folder is not None:
                 folder.close()
-        self._session, self._since, self._read, self._timeline = session, None, None, None
-        # Otherwise the session is over already, and another one follows.
-        if status.generation == session.generation:
-            restored = status.checkpoint.restored_step if status.checkpoint is not None else None
-            self._timeline = Timeline(session.run, session.generation, restored or 0)
-            self._own = RunFolder(self._directory / f"worker-{session.worker}")
-            self._own.open(self._timeline)
+        # If the session is over already, what it brings is behind the step that the next one goes on from.
+        restored = status.checkpoint.restored_step if status.checkpoint is not None else None
+        self._session, self._since, self._read = session, None, None
+        self._timeline = Timeline(session.run, session.generation, restored or 0)
+        self._own = RunFolder(self._directory / f"worker-{session.worker}")
+        self._own.open(self._timeline)
         return True
 
     def _of_worker(self, point: Point) -> None:

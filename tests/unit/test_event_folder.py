@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from event_files import accumulator, check_whole, files, recorded, shown, values
 from shard_log import ShardLog
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from grpc_ps.worker import event_folder
 from grpc_ps.worker.event_folder import MAX_PENDING, EventFolder, FolderTaken, Timeline
@@ -169,6 +170,8 @@ def test_what_cannot_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     folder.flush()
     folder.close()
     assert recorded(tmp_path) == {"loss": [MAX_PENDING + 10]}
+    events = [event.step for event in EventFileLoader(str(files(tmp_path)[0])).Load() if event.HasField("summary")]
+    assert events == list(range(11, MAX_PENDING + 11))
 
 
 def test_a_folder_that_cannot_be_had_yet_is_written_later(tmp_path: Path, log: ShardLog) -> None:

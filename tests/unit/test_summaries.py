@@ -152,6 +152,20 @@ def test_a_job_in_one_session(tmp_path: Path) -> None:
     assert values(tmp_path / "job", "pushes/applied") == {35: 35.0}
 
 
+def test_the_staleness_of_late_pushes_is_not_counted(tmp_path: Path) -> None:
+    progress = Progress(lambda line: None)
+    summaries = Summaries(tmp_path, 10, Lead(cluster(0)))
+    summaries.begin(session())
+    progress.step(3, "APPLIED", 10)
+    summaries.step(Reply(outcome="APPLIED", global_step=3, staleness=1), 0.5, progress)
+    progress.step(4, "LATE", 10)
+    summaries.step(Reply(outcome="LATE", global_step=4, staleness=7), 0.5, progress)
+    train(summaries, progress, [12])
+    summaries.close()
+    assert rows(tmp_path / "worker-0", "staleness") == {3: [[0.5, 1.5, 1]], 12: [[-0.5, 0.5, 1]]}
+    assert values(tmp_path / "worker-0", "pushes/late") == {3: 0, 12: 1}
+
+
 def test_only_the_holder_of_the_lease_writes_for_the_job(tmp_path: Path) -> None:
     progress = Progress(lambda line: None)
     summaries = Summaries(tmp_path, 10, Lead(cluster(30, member(0), member(1))))
