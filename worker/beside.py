@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpc_ps.client import ClusterStatus, PSClient
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
@@ -14,6 +16,9 @@ from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluation, Evaluator
 from grpc_ps.worker.loading import ModelFactory, load_data
 from grpc_ps.worker.progress import metrics_text
+
+if TYPE_CHECKING:  # It needs TensorBoard, which not everybody has.
+    from grpc_ps.worker.evaluator_summaries import EvaluatorSummaries
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 # Seconds between two looks at the job.
@@ -41,12 +46,15 @@ def evaluate_beside(
     if test is None:
         raise UsageError(f"TF_CONFIG: task.type evaluator: the data of --model {config.model} has no test set")
     steps: list[int] = []
+    written = _written(config.logdir)
 
     def connect() -> PSClient:
         return PSClient(config.addresses, timeout=config.connect_timeout, security=config.security)
 
     def evaluated(global_step: int, metrics: Mapping[str, float]) -> None:
         steps.append(global_step)
+        if written is not None:
+            written.evaluated(global_step, metrics)
         echo(f"evaluator: evaluation at global_step {global_step}: {metrics_text(metrics)} ({test.examples} examples)")
 
     evaluation = Evaluation(
@@ -56,19 +64,36 @@ def evaluate_beside(
         failed=lambda error: event(_LOGGER, "evaluation_failed", logging.WARNING, error=error),
     )
     try:
-        _follow(connect, evaluation, config.connect_timeout, interval)
+        _follow(connect, evaluation, config.connect_timeout, interval, written.follow if written else lambda _: None)
     finally:
         evaluation.close()
+        if written is not None:
+            written.close()
     return steps[-1] if steps else None
 
 
-def _follow(connect: Callable[[], PSClient], evaluation: Evaluation, seconds: float, interval: float) -> None:
+def _written(logdir: Path | None) -> EvaluatorSummaries | None:
+    if logdir is None:
+        return None
+    from grpc_ps.worker.evaluator_summaries import EvaluatorSummaries
+
+    return EvaluatorSummaries(logdir)
+
+
+def _follow(
+    connect: Callable[[], PSClient],
+    evaluation: Evaluation,
+    seconds: float,
+    interval: float,
+    seen: Callable[[ClusterStatus], None],
+) -> None:
     """Looks at the job until it has ended: a lead that is gone has ended, well as far as one can tell."""
     last: ClusterStatus | None = None
     with connect() as client:
         _await_lead(client, seconds, interval)
         for last in client.watch(interval):
             if last.phase in _OPEN:
+                seen(last)
                 evaluation.begin(int(last.settings.get("eval_every", 0)) or 1, _report_nothing)
                 evaluation.maybe(last.global_step)
     if last is not None and last.exit_code:

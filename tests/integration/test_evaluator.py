@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
+from event_files import check_whole, values
 from light_worker import DEADLINE
 from local_cluster import LocalCluster
 from ports import held_port
@@ -19,11 +22,11 @@ from grpc_ps.worker.beside import evaluate_beside
 from grpc_ps.worker.config import WorkerConfig
 
 
-def config(addresses: str, model: str = "mnist", **more: float) -> WorkerConfig:
+def config(addresses: str, model: str = "mnist", **more: Any) -> WorkerConfig:
     return WorkerConfig(addresses=tuple(addresses.split(",")), model=model, arguments={}, stated={}, **more)
 
 
-def test_it_follows_a_job_to_its_end() -> None:
+def test_it_follows_a_job_to_its_end(tmp_path: Path) -> None:
     lines: list[str] = []
     members: list[int] = []
     with LocalCluster(2, presets={"steps": 10**6}) as cluster:
@@ -37,7 +40,7 @@ def test_it_follows_a_job_to_its_end() -> None:
 
         thread = threading.Thread(target=train_in, args=(cluster, [Mnist]), daemon=True)
         thread.start()
-        last = evaluate_beside(config(cluster.addresses), Mnist, told, interval=0.05)
+        last = evaluate_beside(config(cluster.addresses, logdir=tmp_path), Mnist, told, interval=0.05)
         thread.join(DEADLINE)
         assert cluster.wait_ended() == [None] * 2
     found = re.fullmatch(r"evaluator: evaluation at global_step (\d+): accuracy .+ \(\d+ examples\)", lines[0])
@@ -45,6 +48,11 @@ def test_it_follows_a_job_to_its_end() -> None:
     assert last is not None
     assert last >= int(found[1]) >= 1
     assert members == [1]
+    # Each is in TensorBoard's folder too, at its step.
+    assert [*values(tmp_path / "evaluator", "accuracy")] == [
+        int(line.partition("global_step ")[2].partition(":")[0]) for line in lines
+    ]
+    check_whole(tmp_path)
 
 
 def test_data_without_a_test_set_has_nothing_to_evaluate() -> None:
