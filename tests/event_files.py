@@ -29,6 +29,13 @@ def values(folder: Path, tag: str) -> dict[int, float]:
     return {event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in reader.Tensors(tag)}
 
 
+def times(folder: Path, tag: str) -> dict[int, float]:
+    """When a value was, in seconds since 1970, by step."""
+    reader = accumulator(folder)
+    reader.Reload()
+    return {event.step: event.wall_time for event in reader.Tensors(tag)}
+
+
 def rows(folder: Path, tag: str) -> dict[int, list[list[float]]]:
     """A histogram's rows of left end, right end and count by step."""
     reader = accumulator(folder)

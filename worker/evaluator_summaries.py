@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class EvaluatorSummaries:
         """Writes what was found; what cannot be written is tried again the next time."""
         if self._timeline is not None:
             self._folder.open(self._timeline)
-            self._folder.add(global_step, of_evaluation(metrics))
+            self._folder.add(global_step, of_evaluation(metrics), time.time())
             self._folder.flush()
 
     def close(self) -> None:

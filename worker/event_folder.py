@@ -91,12 +91,15 @@ class EventFolder:
             Event(wall_time=time.time(), step=self.last + 1, session_log=SessionLog(status=SessionLog.START))
         )
 
-    def add(self, step: int, summary: Summary) -> None:
-        """Takes the values of a step; those of a step that is not above the last one are dropped."""
+    def add(self, step: int, summary: Summary, at: float) -> None:
+        """Takes the values of a step, and when it was, in seconds since 1970.
+
+        Those of a step that is not above the last one are dropped.
+        """
         if step <= self.last:
             return
         self.last = step
-        self._pending.append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
+        self._pending.append(_record(Event(wall_time=at, step=step, summary=summary)))
         del self._pending[:-MAX_PENDING]
 
     def flush(self) -> None:

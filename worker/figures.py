@@ -22,10 +22,12 @@ OUTCOMES = ("APPLIED", "LATE", "NON_FINITE")
 class Point:
     """A worker after one of its steps: where its counts stand, the loss of its last batch, its pushes by outcome.
 
-    `staleness` counts the applied pushes since the point before by their staleness.
+    `staleness` counts the applied pushes since the point before by their staleness; `at` is when this was, in seconds
+    since 1970.
     """
 
     mark: Mark
+    at: float
     loss: float
     outcomes: Mapping[str, int]
     staleness: Mapping[int, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class RunFolder:
         self._folder = folder
         self._timeline: Timeline | None = None
         self._events: EventFolder | None = None
-        self._waiting: deque[tuple[int, Summary]] = deque(maxlen=MAX_PENDING)
+        self._waiting: deque[tuple[int, Summary, float]] = deque(maxlen=MAX_PENDING)
         self._failures = 0
 
     def open(self, timeline: Timeline) -> None:
@@ -38,9 +38,9 @@ class RunFolder:
             self.close()
             self._timeline = timeline
 
-    def add(self, step: int, summary: Summary) -> None:
-        """Takes the values of a step."""
-        self._waiting.append((step, summary))
+    def add(self, step: int, summary: Summary, at: float) -> None:
+        """Takes the values of a step, and when it was, in seconds since 1970."""
+        self._waiting.append((step, summary, at))
 
     def flush(self) -> None:
         """Writes what was taken; what cannot be written now waits for the next call."""

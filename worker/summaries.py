@@ -26,6 +26,7 @@ _CLOSING = 10.0
 
 @dataclass(frozen=True)
 class _Evaluated:
+    at: float
     global_step: int
     metrics: Mapping[str, float]
 
@@ -94,12 +95,13 @@ class Summaries:
 
     def _hand_over(self, loss: float, progress: Progress) -> None:
         staleness, self._staleness = self._staleness, Counter()
-        point = Point(mark=progress.mark(), loss=loss, outcomes=dict(progress.outcomes), staleness=staleness)
+        outcomes = dict(progress.outcomes)
+        point = Point(mark=progress.mark(), at=time.time(), loss=loss, outcomes=outcomes, staleness=staleness)
         self._given.append(point)
 
     def evaluated(self, global_step: int, metrics: Mapping[str, float]) -> None:
         """Takes what an evaluation has found; this worker held the lease for it."""
-        self._given.append(_Evaluated(global_step, metrics))
+        self._given.append(_Evaluated(time.time(), global_step, metrics))
 
     def end(self, progress: Progress) -> None:
         """The job is done and can still be read: writes the last points."""
@@ -164,12 +166,12 @@ class Summaries:
     def _of_worker(self, point: Point) -> None:
         since, self._since = self._since, point.mark
         if self._timeline is not None and self._own is not None:
-            self._own.add(point.mark.global_step, of_worker(point, since))
+            self._own.add(point.mark.global_step, of_worker(point, since), point.at)
 
     def _of_evaluation(self, found: _Evaluated) -> None:
         if self._timeline is not None:
             self._evaluations.open(self._timeline)
-            self._evaluations.add(found.global_step, of_evaluation(found.metrics))
+            self._evaluations.add(found.global_step, of_evaluation(found.metrics), found.at)
 
     def _of_job(self, session: TrainingSession, timeline: Timeline, *, last: bool) -> None:
         """The job's figures, if it is this worker that holds the lease; else nobody's folder is kept."""
@@ -193,5 +195,5 @@ class Summaries:
         holds = any(each.evaluator and each.incarnation == session.incarnation for each in status.workers)
         if holds and status.generation == timeline.generation:
             self._job.open(timeline)
-            self._job.add(status.global_step, of_job(status, self._read))
+            self._job.add(status.global_step, of_job(status, self._read), time.time())
             self._read = status

@@ -33,7 +33,7 @@ def log() -> Iterator[ShardLog]:
 
 def write(folder: EventFolder, *steps: int) -> None:
     for step in steps:
-        folder.add(step, summary({"loss": float(step)}, {}))
+        folder.add(step, summary({"loss": float(step)}, {}), 1e9 + step)
     folder.flush()
 
 
@@ -146,7 +146,7 @@ def test_b92_a_full_disk_costs_a_warning_and_no_value(
     folder.open(FIRST)
     for step in range(1, 9):
         disk.room = None if step in (1, 6, 8) else room
-        folder.add(step, summary({"loss": float(step)}, {}))
+        folder.add(step, summary({"loss": float(step)}, {}), 1e9 + step)
         folder.flush()
         if step in (1, 5):
             assert recorded(tmp_path) == {"loss": [1]}
@@ -162,11 +162,11 @@ def test_what_cannot_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     disk.room = 0
     folder = EventFolder(tmp_path, FIRST)
     for step in range(MAX_PENDING + 10):
-        folder.add(step, summary({}, {}))
+        folder.add(step, summary({}, {}), 1e9 + step)
     with pytest.raises(OSError, match="No space left"):
         folder.flush()
     disk.room = None
-    folder.add(MAX_PENDING + 10, summary({"loss": 0.0}, {}))
+    folder.add(MAX_PENDING + 10, summary({"loss": 0.0}, {}), 1e9)
     folder.flush()
     folder.close()
     assert recorded(tmp_path) == {"loss": [MAX_PENDING + 10]}
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_had_yet_is_written_later(tmp_path: Path, log: S
     taken = EventFolder(tmp_path / "job", FIRST)
     folder = RunFolder(tmp_path / "job")
     folder.open(FIRST)
-    folder.add(1, summary({"loss": 1.0}, {}))
+    folder.add(1, summary({"loss": 1.0}, {}), 1e9)
     for _ in range(5):
         folder.flush()
     taken.close()
@@ -193,7 +193,7 @@ def test_a_folder_that_stays_taken_is_told_once(tmp_path: Path, log: ShardLog) -
     taken = EventFolder(tmp_path, FIRST)
     folder = RunFolder(tmp_path)
     folder.open(FIRST)
-    folder.add(1, summary({"loss": 1.0}, {}))
+    folder.add(1, summary({"loss": 1.0}, {}), 1e9)
     for _ in range(100):
         folder.flush()
     taken.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from event_files import check_whole, recorded, rows, values
+from event_files import check_whole, recorded, rows, times, values
 from history import wait_for
 from shard_log import ShardLog
 
@@ -57,7 +58,7 @@ def tags(summary: Any) -> dict[str, Any]:
 
 def test_a_workers_point() -> None:
     since, now = Mark(10.0, 40, 20, 200), Mark(12.0, 60, 30, 300)
-    point = Point(mark=now, loss=0.25, outcomes={"APPLIED": 28, "LATE": 2}, staleness={0: 1, 1: 2})
+    point = Point(mark=now, at=0.0, loss=0.25, outcomes={"APPLIED": 28, "LATE": 2}, staleness={0: 1, 1: 2})
     assert tags(of_worker(point, since)) == {
         "loss": 0.25,
         "local_step": 30,
@@ -75,7 +76,7 @@ def test_a_workers_point() -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e300])
 def test_numbers_that_are_not_finite_are_no_error(loss: float) -> None:
-    point = Point(mark=Mark(0.0, 1, 1, 1), loss=loss, outcomes={})
+    point = Point(mark=Mark(0.0, 1, 1, 1), at=0.0, loss=loss, outcomes={})
     np.testing.assert_equal(tags(of_worker(point, None))["loss"], np.inf if loss > 1e30 else loss)
 
 
@@ -139,9 +140,13 @@ def test_a_job_in_one_session(tmp_path: Path) -> None:
     train(summaries, progress, range(1, 36), staleness=1)
     summaries.evaluated(20, {"accuracy": 0.75})
     summaries.evaluated(35, {"accuracy": 0.875})
+    handed_over = time.time()
     summaries.end(progress)
     whole = check_whole(tmp_path)
     assert set(whole) == {"worker-0", "job", "eval"}
+    # A point has the time of its step, not that of its writing.
+    assert [step for step, at in times(tmp_path / "worker-0", "loss").items() if at <= handed_over] == [1, 10, 20, 30]
+    assert max(times(tmp_path / "eval", "accuracy").values()) <= handed_over
     # The first, one in ten, and the last.
     assert whole["worker-0"]["loss"] == [1, 10, 20, 30, 35]
     assert values(tmp_path / "worker-0", "loss") == {step: step / 8 for step in (1, 10, 20, 30, 35)}
