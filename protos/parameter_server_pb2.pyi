@@ -4,7 +4,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -178,17 +178,19 @@ class Attach(_message.Message):
     def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ...) -> None: ...
 
 class PushHeader(_message.Message):
-    __slots__ = ("id", "sequence", "kind", "base_step", "batch", "examples", "total_bytes", "position")
+    __slots__ = ("id", "sequence", "kind", "base_step", "batch", "examples", "total_bytes", "position", "rows", "wanted_rows", "wanted_batch")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[PushHeader.Kind]
         KIND_GRADIENTS: _ClassVar[PushHeader.Kind]
         KIND_VALUES: _ClassVar[PushHeader.Kind]
         KIND_RESIDUAL: _ClassVar[PushHeader.Kind]
+        KIND_WANTS: _ClassVar[PushHeader.Kind]
     KIND_UNSPECIFIED: PushHeader.Kind
     KIND_GRADIENTS: PushHeader.Kind
     KIND_VALUES: PushHeader.Kind
     KIND_RESIDUAL: PushHeader.Kind
+    KIND_WANTS: PushHeader.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +199,9 @@ class PushHeader(_message.Message):
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_BATCH_FIELD_NUMBER: _ClassVar[int]
     id: _job_pb2.Identity
     sequence: int
     kind: PushHeader.Kind
@@ -205,7 +210,10 @@ class PushHeader(_message.Message):
     examples: int
     total_bytes: int
     position: int
-    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., base_step: _Optional[int] = ..., batch: _Optional[int] = ..., examples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    wanted_rows: _containers.RepeatedScalarFieldContainer[int]
+    wanted_batch: int
+    def __init__(self, id: _Optional[_Union[_job_pb2.Identity, _Mapping]] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[PushHeader.Kind, str]] = ..., base_step: _Optional[int] = ..., batch: _Optional[int] = ..., examples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., position: _Optional[int] = ..., rows: _Optional[_Iterable[int]] = ..., wanted_rows: _Optional[_Iterable[int]] = ..., wanted_batch: _Optional[int] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ("id", "sequence", "out_of_data")
@@ -282,14 +290,16 @@ class PushResult(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., repeated: bool = ..., staleness: _Optional[int] = ..., parameter: _Optional[str] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("batch", "hint", "total_bytes")
+    __slots__ = ("batch", "hint", "total_bytes", "rows")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     batch: int
     hint: int
     total_bytes: int
-    def __init__(self, batch: _Optional[int] = ..., hint: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, batch: _Optional[int] = ..., hint: _Optional[int] = ..., total_bytes: _Optional[int] = ..., rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ("exit_code", "reason")
@@ -300,12 +310,18 @@ class Done(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("snapshot", "averages")
+    __slots__ = ("snapshot", "averages", "table", "ids", "keep")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     AVERAGES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
     averages: bool
-    def __init__(self, snapshot: _Optional[int] = ..., averages: bool = ...) -> None: ...
+    table: str
+    ids: bytes
+    keep: bool
+    def __init__(self, snapshot: _Optional[int] = ..., averages: bool = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., keep: bool = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("meta", "end", "chunk")
@@ -318,7 +334,7 @@ class PullResponse(_message.Message):
     def __init__(self, meta: _Optional[_Union[SnapshotMeta, _Mapping]] = ..., end: bool = ..., chunk: _Optional[_Union[_tensor_pb2.Chunk, _Mapping]] = ...) -> None: ...
 
 class SnapshotMeta(_message.Message):
-    __slots__ = ("snapshot", "run", "generation", "global_step", "total_bytes", "keep_ms", "job")
+    __slots__ = ("snapshot", "run", "generation", "global_step", "total_bytes", "keep_ms", "job", "rows")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +342,7 @@ class SnapshotMeta(_message.Message):
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEEP_MS_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
     run: int
     generation: int
@@ -333,4 +350,5 @@ class SnapshotMeta(_message.Message):
     total_bytes: int
     keep_ms: int
     job: _job_pb2.JobSpec
-    def __init__(self, snapshot: _Optional[int] = ..., run: _Optional[int] = ..., generation: _Optional[int] = ..., global_step: _Optional[int] = ..., total_bytes: _Optional[int] = ..., keep_ms: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ...) -> None: ...
+    rows: int
+    def __init__(self, snapshot: _Optional[int] = ..., run: _Optional[int] = ..., generation: _Optional[int] = ..., global_step: _Optional[int] = ..., total_bytes: _Optional[int] = ..., keep_ms: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., rows: _Optional[int] = ...) -> None: ...

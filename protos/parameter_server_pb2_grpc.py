@@ -124,6 +124,7 @@ class ParameterServerServicer(object):
         In a job with reduced pushes: behind `attached` with `residual_bytes` come chunks, `end` in the last. An answer with
         `residual` asks for what the worker keeps back; it sends that like a push, with KIND_RESIDUAL, as the next unit on
         this stream.
+        In a job with tables: between two pushes a worker may name rows that it wants, with KIND_WANTS, in the same way.
         A push that is answered LATE before all of it was sent may be left unfinished: the next `header` or `ask` follows
         without its `end`, and whatever of it still comes is skipped. After an answer with `done` nothing is sent any more.
         Blocks: an answer comes when the log says so: with async at once, with sync when the round is complete.

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgrpc_ps/protos/tensor.proto\x12\ngrpc_ps.v1\"]\n\tParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12 \n\x05\x64type\x18\x03 \x01(\x0e\x32\x11.grpc_ps.v1.DType\x12\x11\n\ttrainable\x18\x04 \x01(\x08\"2\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0b\n\x03sum\x18\x02 \x01(\x06\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\x9d\x01\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x11\n\rDTYPE_FLOAT32\x10\x01\x12\x11\n\rDTYPE_FLOAT64\x10\x02\x12\x11\n\rDTYPE_FLOAT16\x10\x03\x12\x12\n\x0e\x44TYPE_BFLOAT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x0e\n\nDTYPE_BOOL\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bgrpc_ps/protos/tensor.proto\x12\ngrpc_ps.v1\"\x7f\n\tParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x03\x12 \n\x05\x64type\x18\x03 \x01(\x0e\x32\x11.grpc_ps.v1.DType\x12\x11\n\ttrainable\x18\x04 \x01(\x08\x12 \n\x05table\x18\x05 \x01(\x0b\x32\x11.grpc_ps.v1.Table\"J\n\x05Table\x12\x0e\n\x06spread\x18\x01 \x01(\x01\x12\x0c\n\x04lazy\x18\x02 \x01(\x08\x12\x11\n\tpush_rows\x18\x03 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x04 \x01(\x04\"2\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0b\n\x03sum\x18\x02 \x01(\x06\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\x9d\x01\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x11\n\rDTYPE_FLOAT32\x10\x01\x12\x11\n\rDTYPE_FLOAT64\x10\x02\x12\x11\n\rDTYPE_FLOAT16\x10\x03\x12\x12\n\x0e\x44TYPE_BFLOAT16\x10\x04\x12\x0f\n\x0b\x44TYPE_INT32\x10\x05\x12\x0f\n\x0b\x44TYPE_INT64\x10\x06\x12\x0e\n\nDTYPE_BOOL\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'grpc_ps.protos.tensor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DTYPE']._serialized_start=191
-  _globals['_DTYPE']._serialized_end=348
+  _globals['_DTYPE']._serialized_start=301
+  _globals['_DTYPE']._serialized_end=458
   _globals['_PARAMETER']._serialized_start=43
-  _globals['_PARAMETER']._serialized_end=136
-  _globals['_CHUNK']._serialized_start=138
-  _globals['_CHUNK']._serialized_end=188
+  _globals['_PARAMETER']._serialized_end=170
+  _globals['_TABLE']._serialized_start=172
+  _globals['_TABLE']._serialized_end=246
+  _globals['_CHUNK']._serialized_start=248
+  _globals['_CHUNK']._serialized_end=298
 # @@protoc_insertion_point(module_scope)

@@ -1,14 +1,20 @@
-"""Parameters, the blocks they are cut into, and the placement of blocks on shards. Pure."""
+"""Parameters, the blocks they are cut into, and the placement of blocks on shards. Pure.
+
+A table has no blocks: its row r lies on shard r mod S (`rows.py`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import math
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
+
+from grpc_ps.client.shared.tables import TableSpec
 
 # Element types by numpy's name, with the bytes of one element. protos/tensor.proto: DType.
 ITEM_BYTES: Mapping[str, int] = MappingProxyType(
@@ -30,14 +36,15 @@ PIECES_AIMED_AT = 16
 class ParameterSpec:
     """Describes one named tensor of a model: what it looks like, not its values.
 
-    `dtype` is numpy's name, one of `ITEM_BYTES`. An empty shape is a scalar. Raises ValueError for anything the wire
-    cannot carry.
+    `dtype` is numpy's name, one of `ITEM_BYTES`. An empty shape is a scalar. With `table` it is one, of shape
+    [rows, dim]. Raises ValueError for anything the wire cannot carry.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     trainable: bool = True
+    table: TableSpec | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MAX_NAME:
@@ -46,6 +53,13 @@ class ParameterSpec:
             raise ValueError(f"parameter {self.name}: type {self.dtype} is not one of {', '.join(ITEM_BYTES)}")
         if any(extent < 0 for extent in self.shape):
             raise ValueError(f"parameter {self.name}: shape {self.shape} has a negative extent")
+        if self.table is not None and not self._fits_a_table():
+            raise ValueError(
+                f"table {self.name}: must be trainable, float32 and [rows, dim], not {self.dtype} {self.shape}"
+            )
+
+    def _fits_a_table(self) -> bool:
+        return self.trainable and self.dtype == "float32" and len(self.shape) == 2 and min(self.shape) > 0
 
     @property
     def size(self) -> int:
@@ -102,8 +116,11 @@ class Placement:
 
 
 def cut(spec: ParameterSpec) -> tuple[Block, ...]:
-    """Cuts a parameter into blocks by the rule of `protos/tensor.proto`: a function of the element count alone."""
-    count = spec.size
+    """Cuts a parameter into blocks by the rule of `protos/tensor.proto`: a function of the element count alone.
+
+    A table has none.
+    """
+    count = spec.size if spec.table is None else 0
     step = count if count <= WHOLE_ELEMENTS else _piece(count)
     return tuple(
         Block(spec.name, start, min(start + step, count), spec.dtype, spec.trainable)
@@ -150,7 +167,13 @@ def _fingerprint(ordered: Sequence[ParameterSpec], shards: Sequence[Sequence[Blo
     """Hex sha256 over a canonical text; names are quoted so that no name can imitate another line."""
     lines = [f"shards {len(shards)}"]
     lines += [f"parameter {p.name!a} {p.dtype} {list(p.shape)} {int(p.trainable)}" for p in ordered]
+    lines += [_table_line(p.name, p.table) for p in ordered if p.table is not None]
     lines += [
         f"block {shard} {b.parameter!a} {b.start} {b.stop}" for shard, blocks in enumerate(shards) for b in blocks
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _table_line(name: str, table: TableSpec) -> str:
+    spread = struct.pack(">d", table.spread).hex()
+    return f"table {name!a} {spread} {int(table.lazy)} {table.push_rows} {table.capacity}"

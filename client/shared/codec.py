@@ -9,7 +9,7 @@ protobuf's own. Whatever protobuf would accept but does not write itself is left
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.image import Buffer
+from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.protos import tensor_pb2
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -226,8 +227,14 @@ def _parse_chunk(data: bytes, at: int) -> ChunkView:
 
 def to_proto(spec: ParameterSpec) -> tensor_pb2.Parameter:
     """Converts a parameter to its message."""
-    dtype = f"DTYPE_{spec.dtype.upper()}"
-    return tensor_pb2.Parameter(name=spec.name, shape=spec.shape, dtype=dtype, trainable=spec.trainable)
+    dtype, table = f"DTYPE_{spec.dtype.upper()}", spec.table
+    return tensor_pb2.Parameter(
+        name=spec.name,
+        shape=spec.shape,
+        dtype=dtype,
+        trainable=spec.trainable,
+        table=None if table is None else tensor_pb2.Table(**asdict(table)),
+    )
 
 
 def from_proto(message: tensor_pb2.Parameter) -> ParameterSpec:
@@ -236,4 +243,13 @@ def from_proto(message: tensor_pb2.Parameter) -> ParameterSpec:
         raise ValueError(f"parameter {message.name}: unknown type number {message.dtype}")
     dtype = tensor_pb2.DType.Name(message.dtype).removeprefix("DTYPE_").lower()
     shape = tuple(message.shape)
-    return ParameterSpec(name=message.name, shape=shape, dtype=dtype, trainable=message.trainable)
+    table = _table(message) if message.HasField("table") else None
+    return ParameterSpec(name=message.name, shape=shape, dtype=dtype, trainable=message.trainable, table=table)
+
+
+def _table(message: tensor_pb2.Parameter) -> TableSpec:
+    said = message.table
+    try:
+        return TableSpec(spread=said.spread, lazy=said.lazy, push_rows=said.push_rows, capacity=said.capacity)
+    except ValueError as error:
+        raise ValueError(f"table {message.name}: {error}") from None

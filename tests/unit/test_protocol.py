@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from grpc_ps.client.pushes import push_messages
 from grpc_ps.client.shared.blocks import FLOATING, ITEM_BYTES, ParameterSpec, place
 from grpc_ps.client.shared.codec import word_sum
 from grpc_ps.client.shared.image import Layout, gradients_layout, values_layout
+from grpc_ps.client.shared.rows import first_values
+from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.protos.job_pb2 import Identity
 from grpc_ps.psserver.lead import log
@@ -38,7 +41,7 @@ def test_the_contents_list_every_section() -> None:
 def page() -> dict[str, Any]:
     """The functions that the page defines."""
     defined: dict[str, Any] = {}
-    for title in ("Blocks and placement", "Images and chunks"):
+    for title in ("Blocks and placement", "Images and chunks", "Tables"):
         for listing in listings(title, "python"):
             exec(listing, defined)
     return defined
@@ -90,6 +93,33 @@ def assert_same_image(shown: tuple[list[tuple[str, int, int, int]], int], layout
         assert all(
             at == offset + (start - block.start) * item for start, end, at in parts if block.start <= start < block.stop
         )
+
+
+@given(
+    st.lists(
+        st.builds(TableSpec, spread=st.floats(0, 10), lazy=st.booleans(), push_rows=st.integers(1, 2**20)), max_size=3
+    )
+)
+def test_the_pages_fingerprint_of_tables_is_the_codes(page: dict[str, Any], tables: list[TableSpec]) -> None:
+    specs = [
+        ParameterSpec(name=f"t'{number}", shape=(9, 4), dtype="float32", table=table)
+        for number, table in enumerate(tables)
+    ]
+    specs.append(ParameterSpec(name="w", shape=(3,), dtype="float64"))
+    placement = place(specs, 2)
+    parameters = sorted((spec.name, spec.dtype, spec.shape, spec.trainable) for spec in specs)
+    told = [(f"t'{n}", it.spread, it.lazy, it.push_rows, it.capacity) for n, it in enumerate(tables)]
+    dense = [parameter for parameter in parameters if parameter[0] == "w"]
+    assert page["fingerprint"](parameters, page["place"](dense, 2), told) == placement.fingerprint
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**45), st.integers(0, 63), st.floats(0, 100, width=32))
+def test_the_pages_first_values_are_the_codes(
+    page: dict[str, Any], seed: int, row: int, column: int, spread: float
+) -> None:
+    spec = ParameterSpec(name="é t", shape=(2**46, 64), dtype="float32", table=TableSpec(spread=spread))
+    found = first_values(spec, seed, np.array([row]))[0, column]
+    assert page["first_value"](seed, "é t", 64, row, column, spread) == float(found)
 
 
 @given(st.binary(max_size=40).map(lambda data: data * 64))
