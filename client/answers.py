@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from grpc_ps.protos import parameter_server_pb2 as wire
 
@@ -26,6 +27,8 @@ class Reply:
         batch: number of the batch to compute next; None when the job is done.
         hint: number that will probably come after it, to prepare that input; None if unknown.
         done: the job has ended, with `exit_code` and `reason` (empty with exit code 0).
+        rows: of each table the rows that were wanted for this batch, [n, dim]; None where none were, or in vain. They
+            are overwritten by the next release.
     """
 
     outcome: str | None = None
@@ -38,6 +41,7 @@ class Reply:
     done: bool = False
     exit_code: int = 0
     reason: str = ""
+    rows: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 class Answers:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Protocol
 
+from grpc_ps.client.row_traffic import Receiver
 from grpc_ps.client.shared.errors import PsError
 from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.client.stream import Stream
@@ -93,11 +94,16 @@ class Links:
         return answer is not None and (answer.HasField("done") or answer.result.sequence == sequence)
 
     def read(
-        self, shard: int, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+        self,
+        shard: int,
+        layout: Layout,
+        destinations: Sequence[Bytes],
+        begins: Callable[[], None] = lambda: None,
+        rows: Receiver | None = None,
     ) -> wire.Answer:
         """Waits for the next answer of a shard; see `TrainingStream.read_answer`."""
         with self._first_failure():
-            return self.streams[shard].read_answer(layout, destinations, begins)
+            return self.streams[shard].read_answer(layout, destinations, begins, rows)
 
     def read_image(self, shard: int, layout: Layout, destinations: Sequence[Bytes], total: int) -> None:
         """Waits for the image that a shard sends behind `attached`; see `TrainingStream.read_image`."""

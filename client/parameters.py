@@ -19,6 +19,7 @@ from grpc_ps.client.shared.image import (
     numpy_dtype,
     values_layout,
 )
+from grpc_ps.client.shared.rows import tables_of
 from grpc_ps.client.shared.wire_form import WireForm, narrow_values
 
 Array = npt.NDArray[Any]
@@ -46,6 +47,9 @@ class Parameters:
     """All parameters as arrays, 64-byte aligned, that are overwritten in place by what the shards send.
 
     Everything that depends on shapes and placement alone is worked out here once, not in each step.
+
+    Attributes:
+        specs: the parameters by name, but for tables; `tables` has those.
     """
 
     def __init__(
@@ -59,6 +63,8 @@ class Parameters:
 
         `form` is that in which values come, as they are by default.
         """
+        self.tables = tables_of(specs)
+        specs = [spec for spec in specs if spec.table is None]
         self.specs = {spec.name: spec for spec in specs}
         self._fitting = {spec.name: (spec, numpy_dtype(spec.dtype)) for spec in specs}
         self._floating = {name: fit for name, fit in self._fitting.items() if fit[0].dtype in FLOATING}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +17,11 @@ from grpc_ps.client.links import Links, Shard
 from grpc_ps.client.membership import Membership
 from grpc_ps.client.parameters import Array, Parameters
 from grpc_ps.client.pushes import Push
+from grpc_ps.client.row_traffic import RowTraffic, Tail, Wants
 from grpc_ps.client.settings import Setting, from_message
 from grpc_ps.client.shared.errors import Ending, PeerLost, PsError
 from grpc_ps.client.shared.logs import event
+from grpc_ps.client.shared.rows import Ids, Rows
 from grpc_ps.client.step_times import COMPUTE, ENCODE, INPUT, RECEIVE, StepTimes
 from grpc_ps.protos import parameter_server_pb2 as wire
 
@@ -98,6 +100,7 @@ class TrainingSession:
         self._verdict: Reply | Exception | None = membership.ended
         self._sequence = 0
         self._push: Push | None = None
+        self._rows = RowTraffic(parameters.tables, len(shards))
         self._keeping = Keeping([images.blocks for images in parameters.shards], membership)
         self._released: Reply | None = None
         self._out_of_data = False
@@ -117,14 +120,23 @@ class TrainingSession:
             self._attempt(self._ask)
         return self.wait()
 
-    def send(self, gradients: Mapping[str, Any], examples: int, *, base_step: int | None = None) -> None:
+    def send(
+        self,
+        gradients: Mapping[str, Any],
+        examples: int,
+        *,
+        base_step: int | None = None,
+        rows: Mapping[str, Rows] | None = None,
+        wants: Wants | None = None,
+    ) -> None:
         """Sends the gradients of the batch of the last reply.
 
         They were computed with the parameters that came with that, or with those before: then `base_step` is the step
         of the reply before. Rounds do not take those.
         `gradients` has the floating-point parameters by name, as arrays or other C-contiguous buffers; `examples` is
-        the push's weight. Returns when all is handed to gRPC. A broken link is no error here: `wait` mends it.
-        Raises InvalidPush for tensors that do not fit.
+        the push's weight. In a job with tables `rows` has gradients of rows by the table's name, and `wants` the ids
+        that the next batch probably needs. Returns when all is handed to gRPC. A broken link is no error here: `wait`
+        mends it. Raises InvalidPush for tensors that do not fit, and UsageError for more rows than a push may have.
         """
         released = self._released
         if released is None or released.batch is None:
@@ -136,7 +148,7 @@ class TrainingSession:
             batch=released.batch,
             examples=examples,
         )
-        self._start(header, self._images.flatten(gradients, values=False))
+        self._start(header, self._images.flatten(gradients, values=False), self._rows.tails(rows or {}, wants))
         self.times.lap(ENCODE)
 
     def wait(self) -> Reply:
@@ -154,6 +166,7 @@ class TrainingSession:
             else:
                 if self._push is not None and self._push.decided(reply.outcome):
                     self._heartbeat.times = self.times.step()
+                reply = self._rows.complete(reply)
                 self._released, self._push = reply, None
                 self._connection.worked()
                 self._heard(reply.global_step)
@@ -161,6 +174,23 @@ class TrainingSession:
                 if reply.done or not self._out_of_data:
                     return reply
         return self._ended(self._verdict)
+
+    def want(self, ids: Mapping[str, Ids]) -> Reply:
+        """Names the rows of tables that the batch of the last reply needs, and waits for them.
+
+        For a batch whose rows were not wanted before it was known. The reply is of that batch at a newer step, or the
+        end; a broken link may have lost what was wanted: then it has no `rows`, and they have to be wanted again.
+        """
+        released = self._released
+        if released is None or released.batch is None:
+            raise RuntimeError("`want` needs the batch of a reply: call `begin` or `wait` before")
+        wants = Wants(released.batch, ids)
+        header = wire.PushHeader(id=self._membership.identity, kind=wire.PushHeader.KIND_WANTS)
+        messages = self._rows.requests(wants, header, self._membership.chunk_bytes)
+        self._answers = Answers(len(self._images.shards), 0)
+        if self._verdict is None:
+            self._attempt(lambda links: self._send_wants(links, messages))
+        return self.wait()
 
     def finish(self) -> Reply:
         """Says that this worker's own share of the data is used up, and waits for the end of the job.
@@ -198,11 +228,18 @@ class TrainingSession:
         except PsError as error:
             event(_LOGGER, "leave_failed", logging.DEBUG, why=error)
 
-    def _start(self, header: wire.PushHeader, flat: Mapping[str, memoryview]) -> None:
+    def _send_wants(self, links: Links, messages: Sequence[Iterator[bytes]]) -> None:
+        for shard, of_shard in enumerate(messages):
+            links.send_to(shard, of_shard)
+        self._ask(links)
+
+    def _start(
+        self, header: wire.PushHeader, flat: Mapping[str, memoryview], tails: Sequence[Tail] | None = None
+    ) -> None:
         self._sequence += 1
         header.sequence = self._sequence
         header.id.CopyFrom(self._membership.identity)
-        self._push = Push(header, flat, self._keeping.feedback)
+        self._push = Push(header, flat, self._keeping.feedback, tails)
         self._answers = Answers(len(self._images.shards), self._sequence)
         if self._verdict is None:
             self._attempt(lambda links: self._send_to(links, range(len(self._images.shards))))
@@ -233,7 +270,8 @@ class TrainingSession:
         reply = None
         while reply is None:
             images = self._images.shards[shard := self._answers.lagging()]
-            answer = links.read(shard, images.released, images.destinations, self.times.answer_begins)
+            rows = self._rows.receiver(shard)
+            answer = links.read(shard, images.released, images.destinations, self.times.answer_begins, rows)
             self.times.lap(RECEIVE)
             if answer.HasField("residual"):
                 self._keeping.answer(links, shard, answer.residual, self._push)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import grpc
 
 from grpc_ps.client.receiving import take_chunk
+from grpc_ps.client.row_traffic import Receiver
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
 from grpc_ps.client.shared.errors import Corrupt, PeerLost, PeerUnreachable, PsError, from_rpc_error
 from grpc_ps.client.shared.image import Bytes, Layout
@@ -43,7 +44,11 @@ class Stream(Protocol):
         """Shows the newest answer that was read ahead."""
 
     def read_answer(
-        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+        self,
+        layout: Layout,
+        destinations: Sequence[Bytes],
+        begins: Callable[[], None] = lambda: None,
+        rows: Receiver | None = None,
     ) -> wire.Answer:
         """Reads the next answer."""
 
@@ -159,13 +164,18 @@ class TrainingStream:
             return None
 
     def read_answer(
-        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+        self,
+        layout: Layout,
+        destinations: Sequence[Bytes],
+        begins: Callable[[], None] = lambda: None,
+        rows: Receiver | None = None,
     ) -> wire.Answer:
         """Waits for the next answer, writing its release chunk by chunk into the destinations.
 
         `layout` is the form in which values of this shard are released, with one destination per block. `begins` is
-        called when the first message of the answer is here. After an error the destinations may be half written. Raises
-        PsError when the stream ends and Corrupt for bytes that are not what they should be.
+        called when the first message of the answer is here; `rows` takes what follows the image, in a job with tables.
+        After an error the destinations may be half written. Raises PsError when the stream ends and Corrupt for bytes
+        that are not what they should be.
         """
         response, chunk = self._read()
         begins()
@@ -173,12 +183,13 @@ class TrainingStream:
             raise Corrupt(f"{self.address}: a message of an answer before its `answer`")
         answer = response.answer
         total = answer.release.total_bytes if answer.HasField("release") else 0
-        if total != layout.total_bytes and answer.HasField("release"):
-            raise Corrupt(f"{self.address}: the release has {total} bytes instead of {layout.total_bytes}")
-        received = take_chunk(chunk, 0, layout, destinations, self.address)
+        expected = layout.total_bytes + (rows.begin(answer.release.rows, self.address) if rows is not None else 0)
+        if total != expected and answer.HasField("release"):
+            raise Corrupt(f"{self.address}: the release has {total} bytes instead of {expected}")
+        received = take_chunk(chunk, 0, layout, destinations, self.address, behind=rows, total=total)
         while not response.end:
             response, chunk = self._read()
-            received = take_chunk(chunk, received, layout, destinations, self.address)
+            received = take_chunk(chunk, received, layout, destinations, self.address, behind=rows, total=total)
         if received != total:
             raise Corrupt(f"{self.address}: the answer has {received} of {total} bytes")
         return answer

@@ -72,7 +72,11 @@ class FakeStream:
         return step[0] if isinstance(step, tuple) else None
 
     def read_answer(
-        self, layout: Layout, destinations: Sequence[Bytes], begins: Callable[[], None] = lambda: None
+        self,
+        layout: Layout,
+        destinations: Sequence[Bytes],
+        begins: Callable[[], None] = lambda: None,
+        rows: object = None,
     ) -> wire.Answer:
         self._reading_ahead = False
         step = self._ahead.pop() if self._ahead else self._script.get()
