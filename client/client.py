@@ -94,15 +94,30 @@ class PSClient:
         for shard in self._shards:
             shard.close()
 
-    def pull(self, names: Collection[str] | None = None, *, averages: bool = False) -> Pulled:
+    def pull(
+        self,
+        names: Collection[str] | None = None,
+        *,
+        averages: bool = False,
+        rows: Mapping[str, Any] | None = None,
+        tables: Collection[str] = (),
+    ) -> Pulled:
         """Reads the parameters of those names, all by default: values of one step, while training goes on.
 
-        With `averages`, those of trainable parameters are their moving averages, if the job keeps any.
+        With `averages`, those of trainable parameters are their moving averages, if the job keeps any. Of tables only
+        what is asked for: `rows` has ids by table, in any order, and `tables` names those of which all rows are wanted
+        that the shards hold.
+
         Raises NotOpen before the job has values, UsageError for a name that it does not have, NotLead if the first
         address is not shard 0's, PeerUnreachable or PeerLost for a shard that does not answer, and Full, SnapshotGone
         or Corrupt if reading again has not helped in time.
         """
-        return reading.pull(self._shards, names, self.timeout, averages=averages)
+        asked = reading.Asked(names=names, averages=averages, rows=rows or {}, tables=tables)
+        return reading.pull(self._shards, asked, self.timeout)
+
+    def rows(self, table: str, ids: Any) -> Any:
+        """Reads the rows of those ids, of any order, from a table: [n, dim] of one step. Raises as `pull`."""
+        return self.pull((), rows={table: ids}).rows[table]
 
     def status(self) -> ClusterStatus:
         """Asks the lead for the state of the cluster.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from grpc_ps.client.parameters import Array, Parameters, ShardImages
+from grpc_ps.client.reading_rows import RowReader
 from grpc_ps.client.receiving import take_chunk
 from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared import codec
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import ChunkView
 from grpc_ps.client.shared.errors import Corrupt, Full, PeerLost, PeerUnreachable, SnapshotGone, UsageError
+from grpc_ps.client.shared.rows import Ids, Rows
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 Message = tuple[wire.PullResponse, ChunkView | None]
@@ -27,31 +29,51 @@ _PAUSE = 0.2
 class Pulled:
     """The values of all parameters asked for after `global_step` updates.
 
-    `averages`: whether those of trainable parameters are moving averages, that is, asked for and kept by the job.
+    Attributes:
+        values: by name, but of tables.
+        averages: whether those of trainable parameters are moving averages, that is, asked for and kept by the job.
+        rows: of each table asked for the rows, [n, dim], in the order of the ids; of a whole one `tables` has both.
     """
 
     global_step: int
     values: dict[str, Array]
     averages: bool = False
+    rows: dict[str, Array] = field(default_factory=dict)
+    tables: dict[str, Rows] = field(default_factory=dict)
 
 
-def pull(
-    shards: Sequence[ShardClient], names: Collection[str] | None, timeout: float, *, averages: bool = False
-) -> Pulled:
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is to be read: parameters by name, None for all; ids of rows by table; whole tables by name.
+
+    `averages`: those of trainable parameters in place of their values, if the job keeps any.
+    """
+
+    names: Collection[str] | None = None
+    averages: bool = False
+    rows: Mapping[str, Ids] = field(default_factory=dict)
+    tables: Collection[str] = ()
+
+    @property
+    def keep(self) -> bool:
+        """Whether the snapshot is needed for more than the image of values."""
+        return bool(self.rows or self.tables)
+
+
+def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
     """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
 
-    With `averages`, those of trainable parameters in place of their values, if the job keeps any. A lead that cannot be
-    reached at all is not waited for.
+    A lead that cannot be reached at all is not waited for.
     """
     deadline = time.monotonic() + timeout
     while True:
         begun = False
         try:
-            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE), averages=averages)
+            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE), asked)
             begun = True
-            pulled = _read(shards, names, lead, first, max(deadline - time.monotonic(), _PAUSE))
+            pulled = _read(shards, asked, lead, first, max(deadline - time.monotonic(), _PAUSE))
             kept = first[0].meta.job.settings.moving_average > 0
-            return replace(pulled, averages=averages and kept)
+            return replace(pulled, averages=asked.averages and kept)
         except (SnapshotGone, Full, PeerLost, PeerUnreachable, Corrupt) as error:
             again = begun or isinstance(error, Full)
             if not again or time.monotonic() + _PAUSE > deadline:
@@ -59,26 +81,37 @@ def pull(
             time.sleep(_PAUSE)
 
 
-def _pin(shard: ShardClient, timeout: float, *, averages: bool) -> tuple[Messages, Message]:
+def _pin(shard: ShardClient, timeout: float, asked: Asked) -> tuple[Messages, Message]:
     """Has the lead pin a snapshot; returns its messages, the first one apart."""
-    messages = shard.pull(0, timeout, averages=averages)
+    messages = shard.pull(0, timeout, averages=asked.averages, keep=asked.keep)
     first = next(messages, None)
     if first is None or not first[0].HasField("meta"):
         raise Corrupt(f"{shard.address}: the values came without `meta`")
     return messages, first
 
 
-def _read(
-    shards: Sequence[ShardClient], names: Collection[str] | None, lead: Messages, first: Message, timeout: float
-) -> Pulled:
+def _read(shards: Sequence[ShardClient], asked: Asked, lead: Messages, first: Message, timeout: float) -> Pulled:
     meta = first[0].meta
     # All shards begin to send at once; gRPC keeps what is not read yet within its window.
-    others = [shard.pull(meta.snapshot, timeout) for shard in shards[1:]]
-    parameters = _parameters(meta, names, len(shards))
+    others = [shard.pull(meta.snapshot, timeout, keep=asked.keep) for shard in shards[1:]]
+    parameters = _parameters(meta, asked.names, len(shards))
     _receive(chain((first,), lead), parameters.shards[0], meta, shards[0].address)
     for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
         _receive(messages, images, meta, shard.address)
-    return Pulled(meta.global_step, parameters.arrays)
+    pulled = Pulled(meta.global_step, parameters.arrays)
+    if asked.keep:
+        _read_tables(RowReader(shards, parameters.tables, meta, timeout), asked, pulled)
+    return pulled
+
+
+def _read_tables(reader: RowReader, asked: Asked, pulled: Pulled) -> None:
+    try:
+        for name, ids in asked.rows.items():
+            pulled.rows[name] = reader.rows(name, ids)
+        for name in asked.tables:
+            pulled.tables[name] = reader.table(name)
+    finally:
+        reader.close()
 
 
 def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_count: int) -> Parameters:
@@ -86,6 +119,8 @@ def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_co
     unknown = sorted(set(names or ()) - {spec.name for spec in specs})
     if unknown:
         raise UsageError(f"no such parameter: {', '.join(unknown)}")
+    if tables := sorted(set(names or ()) & {spec.name for spec in specs if spec.table is not None}):
+        raise UsageError(f"{tables[0]} is a table, of which rows are read")
     return Parameters(specs, place(specs, shard_count), names)
 
 

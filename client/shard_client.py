@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
 from grpc_ps.client.channel import close_channel, open_channel
 from grpc_ps.client.fault_interceptor import FaultInterceptor
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
-from grpc_ps.client.shared.errors import Corrupt, from_rpc_error
+from grpc_ps.client.shared.errors import Corrupt, PsError, from_rpc_error
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.security import Security
 from grpc_ps.client.stream import TrainingStream
@@ -20,6 +20,8 @@ from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.protos import parameter_server_pb2_grpc as wire_grpc
 
 Response = TypeVar("Response")
+Pulling: TypeAlias = tuple[wire.PullResponse, ChunkView | None]
+"""A message of a snapshot, and the chunk in it."""
 
 _SERVICE = "/grpc_ps.v1.ParameterServer"
 # Seconds for calls that never block on the other side.
@@ -98,16 +100,29 @@ class ShardClient:
         )
 
     def pull(
-        self, snapshot: int, timeout: float, *, averages: bool = False
-    ) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
+        self,
+        snapshot: int,
+        timeout: float,
+        *,
+        averages: bool = False,
+        table: str = "",
+        ids: bytes = b"",
+        keep: bool = False,
+    ) -> Iterator[Pulling]:
         """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once.
 
-        `averages` is for the lead: those in place of values, if the job keeps any.
+        `averages` is for the lead: those in place of values, if the job keeps any. With `table` rows of that are
+        streamed: those of `ids`, or all. With `keep` the snapshot is there for more.
         """
-        request = wire.PullRequest(snapshot=snapshot, averages=averages)
+        request = wire.PullRequest(snapshot=snapshot, averages=averages, table=table, ids=ids, keep=keep)
         return self._pulled(self._pull(request.SerializeToString(), timeout=timeout, metadata=self._metadata))
 
-    def _pulled(self, call: Any) -> Iterator[tuple[wire.PullResponse, ChunkView | None]]:
+    def let_go(self, snapshot: int) -> None:
+        """Gives a snapshot back that was kept. Never raises: its time ends anyway."""
+        with suppress(PsError):
+            next(self.pull(snapshot, CALL_SECONDS), None)
+
+    def _pulled(self, call: Any) -> Iterator[Pulling]:
         try:
             with self._errors():
                 for data in call:

@@ -15,11 +15,15 @@ from grpc_ps.client.shared.blocks import Block
 from grpc_ps.client.shared.checkpoint import Checkpoint, CheckpointReader, read_manifest
 from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_name, worker_of_slot
 from grpc_ps.client.shared.checkpoint_part import write_part
+from grpc_ps.client.shared.checkpoint_rows import stored_rows
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_views, numpy_dtype
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.coordination_pb2 import Saved
 from grpc_ps.psserver.finite import all_finite
+from grpc_ps.psserver.saved_rows import restore_rows, row_pieces
+from grpc_ps.psserver.table_memory import TableMemory, TableView
+from grpc_ps.psserver.tail import ShardTables
 
 Array = npt.NDArray[Any]
 logger = logging.getLogger(__name__)
@@ -65,22 +69,28 @@ class CheckpointFiles:
         self.writing = True
 
     def write(
-        self, folder: str, step: int, state: Sequence[BlockState], more: Sequence[tuple[Piece, memoryview]] = ()
+        self,
+        folder: str,
+        step: int,
+        state: Sequence[BlockState],
+        tables: Sequence[TableView] = (),
+        more: Sequence[tuple[Piece, memoryview]] = (),
     ) -> Saved:
         """Writes the state into `folder`, or says why that is not possible. Never raises for what a disk may do.
 
         Args:
+            tables: with their slots; they are copied a piece at a time.
             more: what is not of the shard itself.
         """
         try:
-            return self._write(folder, step, state, more)
+            pieces = [*(pair for held in state for pair in _pieces(held)), *more]
+            return self._write(folder, step, pieces, tables)
         finally:
             self.writing = False
 
     def _write(
-        self, folder: str, step: int, state: Sequence[BlockState], more: Sequence[tuple[Piece, memoryview]]
+        self, folder: str, step: int, pieces: Sequence[tuple[Piece, memoryview]], tables: Sequence[TableView]
     ) -> Saved:
-        pieces = [*(pair for held in state for pair in _pieces(held)), *more]
         for piece, data in pieces:
             if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
                 return not_finite(folder, step, piece.parameter, piece.slot)
@@ -88,7 +98,9 @@ class CheckpointFiles:
             if not self.directory.is_dir():
                 event(logger, "checkpoint_folder_made_again", logging.WARNING, folder=self.directory)
                 self.directory.mkdir(parents=True, exist_ok=True)
-            part = write_part(self.directory / folder, self._file, pieces, {"global_step": str(step)}, self._at)
+            # Rows are looked at when they are updated.
+            every = [*pieces, *(pair for view in tables for pair in row_pieces(view))]
+            part = write_part(self.directory / folder, self._file, every, {"global_step": str(step)}, self._at)
         except (CheckpointError, OSError) as error:
             return Saved(folder=folder, error=str(error))
         return Saved(folder=folder, file=part.file, bytes=part.bytes, sha256=part.sha256)
@@ -108,6 +120,18 @@ class CheckpointFiles:
                 )
                 for block in blocks
             ]
+
+    def read_tables(self, name: str, memories: Sequence[TableMemory], tables: ShardTables) -> None:
+        """Reads this shard's rows of tables, with their slots, out of whatever parts they are in.
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another optimizer.
+        """
+        path = self.directory / name
+        with Checkpoint(path, read_manifest(path)).open() as reader:
+            for memory in memories:
+                for part in stored_rows(reader, memory.spec):
+                    restore_rows(memory, part, tables)
 
     def read_residuals(self, name: str, layout: Layout) -> dict[int, Bytes]:
         """Reads what workers had kept back, by index: images of that layout, zero where nothing is known.

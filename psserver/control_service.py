@@ -81,8 +81,9 @@ class ControlService:
                 status.times.CopyFrom(told)
         if job.opened and self._replay.plan is not None:
             for status in shards:
-                blocks = self._replay.plan.placement.shards[status.shard]
-                status.blocks, status.value_bytes = len(blocks), sum(block.nbytes for block in blocks)
+                plan = self._replay.plan
+                status.blocks = len(plan.placement.shards[status.shard])
+                status.value_bytes = plan.bytes_on(status.shard)
         return shards
 
     async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import to_proto
+from grpc_ps.client.shared.rows import tables_of
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.joining import Definition
 from grpc_ps.psserver.messages import specs_of_signatures
@@ -14,8 +15,8 @@ class JobDescription:
 
     Attributes:
         spec: the job as it was opened.
-        owners: for each shard the parameter of each of its trainable blocks, in order of the image, by its number in
-            order of the names.
+        owners: for each shard the parameter that each sum of squares is of, by its number in order of the names: of
+            its trainable blocks, in order of the image, then two of each table.
     """
 
     def __init__(self, definition: Definition, shard_count: int) -> None:
@@ -29,8 +30,9 @@ class JobDescription:
             plan_fingerprint=placement.fingerprint,
         )
         numbers = {name: number for number, name in enumerate(sorted(definition.parameters))}
+        tables = tuple(numbers[spec.name] for spec in tables_of(specs) for _ in range(2))
         self.owners = [
-            tuple(numbers[block.parameter] for block in blocks if block.trainable and block.floating)
+            tuple(numbers[block.parameter] for block in blocks if block.trainable and block.floating) + tables
             for blocks in placement.shards
         ]
 

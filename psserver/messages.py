@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import cast
 
 from google.protobuf.message import Message
@@ -11,6 +12,7 @@ from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import from_proto
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.stopwatch import Stopwatch
+from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
@@ -29,8 +31,10 @@ MAX_TEXT = 4000
 """Characters of a name, a model's name, or a setting."""
 
 
-def answer_message(entry: log.Answer, *, generation: int, position: int, total_bytes: int) -> worker_wire.Answer:
-    """The entry as its worker sees it; `total_bytes` is the image of values on this shard."""
+def answer_message(
+    entry: log.Answer, *, generation: int, position: int, total_bytes: int, rows: Iterable[int] = ()
+) -> worker_wire.Answer:
+    """The entry as its worker sees it; `total_bytes` is what this shard releases, with `rows` of each table."""
     message = worker_wire.Answer(
         generation=generation, incarnation=entry.incarnation, position=position, global_step=entry.step
     )
@@ -48,6 +52,7 @@ def answer_message(entry: log.Answer, *, generation: int, position: int, total_b
             release.hint,
             total_bytes,
         )
+        message.release.rows.extend(rows)
     if entry.done is not None:
         message.done.SetInParent()
         message.done.exit_code, message.done.reason = entry.done.exit_code, entry.done.reason
@@ -178,13 +183,24 @@ def stated(settings: Message) -> Settings:
 
 def signatures(specs: Iterable[ParameterSpec]) -> dict[str, Signature]:
     """Parameters as the decisions know them, by name."""
-    return {spec.name: Signature(spec.name, spec.shape, spec.dtype, spec.trainable) for spec in specs}
+    return {
+        spec.name: Signature(
+            spec.name, spec.shape, spec.dtype, spec.trainable, None if spec.table is None else asdict(spec.table)
+        )
+        for spec in specs
+    }
 
 
 def specs_of_signatures(parameters: Mapping[str, Signature]) -> list[ParameterSpec]:
     """The other way round."""
     return [
-        ParameterSpec(name=it.name, shape=it.shape, dtype=it.dtype, trainable=it.trainable)
+        ParameterSpec(
+            name=it.name,
+            shape=it.shape,
+            dtype=it.dtype,
+            trainable=it.trainable,
+            table=None if it.table is None else TableSpec(**it.table),
+        )
         for it in parameters.values()
     ]
 
@@ -197,7 +213,8 @@ def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
         raise UsageError(str(error)) from error
     if len({spec.name for spec in specs}) < len(specs):
         raise UsageError("two parameters have one name")
-    total = sum(spec.nbytes for spec in specs)
+    # Of a lazy table there is as much as is touched.
+    total = sum(spec.nbytes for spec in specs if spec.table is None or not spec.table.lazy)
     if total > MAX_JOB_BYTES:
         raise UsageError(f"the model has {total} bytes; a job may have at most {MAX_JOB_BYTES}")
     return specs

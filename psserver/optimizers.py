@@ -195,6 +195,13 @@ def rule_for(settings: job_pb2.Settings) -> Rule:
 
     "adamw" is adam with some decay by default.
     """
+    rule = plain_rule(settings)
+    rule = decayed(rule, settings.weight_decay) if settings.weight_decay else rule
+    return averaged(rule, settings.moving_average) if settings.moving_average else rule
+
+
+def plain_rule(settings: job_pb2.Settings) -> Rule:
+    """Returns the same without weight decay and averages: what rows of tables are updated by."""
     rules = {
         "sgd": sgd,
         "momentum": momentum,
@@ -204,6 +211,4 @@ def rule_for(settings: job_pb2.Settings) -> Rule:
         "rmsprop": rmsprop,
         "ftrl": ftrl,
     }
-    rule = rules[settings.optimizer](settings)
-    rule = decayed(rule, settings.weight_decay) if settings.weight_decay else rule
-    return averaged(rule, settings.moving_average) if settings.moving_average else rule
+    return rules[settings.optimizer](settings)

@@ -14,7 +14,9 @@ from grpc_ps.client.shared.image import ALIGNMENT, Bytes, Layout, block_views, g
 from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.finite import first_non_finite, probably_finite
+from grpc_ps.psserver.row_gradients import squares_of_tables
 from grpc_ps.psserver.squares import Span, Squares
+from grpc_ps.psserver.tail import Tail, Wanted
 from grpc_ps.psserver.unpacking import Unpacking
 
 Array = npt.NDArray[Any]
@@ -28,12 +30,22 @@ class Image:
         operands: what the store made of the blocks, None before it did; it stays valid, for the memory is the same.
         squares: the sums of what is there of the push that fills it, where the job clips by a norm.
         unpacking: what fills it, where a push travels in another form; `wire_bytes` are those of that form.
+        tail: what stands behind it, in a job with tables; `sums_rows` asks for the squares of that too.
     """
 
     def __init__(
-        self, layout: Layout, buffer: Bytes, squared: Sequence[Span] = (), unpacking: Unpacking | None = None
+        self,
+        layout: Layout,
+        buffer: Bytes,
+        squared: Sequence[Span] = (),
+        unpacking: Unpacking | None = None,
+        tail: Tail | None = None,
+        *,
+        sums_rows: bool = False,
     ) -> None:
         self.layout = layout
+        self.tail = tail
+        self.sums_rows = sums_rows
         self.unpacking = unpacking
         self.wire_bytes = layout.total_bytes if unpacking is None else unpacking.total_bytes
         self.buffer = buffer
@@ -44,6 +56,11 @@ class Image:
         self._gaps = gaps(layout)
         uniform = all(block.dtype == "float32" for block in layout.blocks)
         self._numbers: Array | None = buffer.view(np.float32) if uniform else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the image and of the rows behind it."""
+        return len(self.buffer) + (self.tail.nbytes if self.tail is not None else 0)
 
     def gaps_are_zero(self) -> bool:
         """Whether nothing stands between the blocks: updates take regions as they are."""
@@ -71,6 +88,7 @@ class Part:
     Each chunk is tested for finiteness, and squared where the job clips by a norm, while it is still in the cache.
 
     Attributes:
+        total_bytes: of all that belongs to it.
         whole: the report, once all bytes are there.
         dropped: it is of no interest any more, whole or not; its memory may be another's.
     """
@@ -84,8 +102,15 @@ class Part:
         self._received = 0
         self._filled = 0
         self._suspect = False
+        tail = image.tail.begin(header, str(self)) if image.tail is not None else 0
+        self.total_bytes = image.wire_bytes + tail
         if image.squares is not None:
             image.squares.restart()
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """Rows of tables that its worker wants, once it is whole; None if it names none."""
+        return self.image.tail.wanted if self.image.tail is not None else None
 
     def write(self, chunk: ChunkView) -> None:
         """Takes the next chunk.
@@ -94,7 +119,7 @@ class Part:
             InvalidPush: for a gap, a repetition or bytes beyond the image.
             Corrupt: for a chunk whose sum is wrong.
         """
-        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.image.wire_bytes
+        start, end, total = chunk.offset, chunk.offset + len(chunk.data), self.total_bytes
         if start != self._received or start == end:
             got = f"a chunk of {len(chunk.data)} bytes at {start}"
             raise InvalidPush(f"{self}: {got}, expected one at {self._received}")
@@ -104,7 +129,15 @@ class Part:
         if not chunk.check():
             raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
         self._received = end
-        self._look(self.image.fill(start, chunk.data))
+        self._take(start, chunk.data)
+
+    def _take(self, start: int, data: memoryview) -> None:
+        """Takes the next bytes: of the image, and then of what is behind it."""
+        inside = max(0, self.image.wire_bytes - start)
+        if inside:
+            self._look(self.image.fill(start, data[:inside]))
+        if self.image.tail is not None and len(data) > inside:
+            self.image.tail.take(max(0, start - self.image.wire_bytes), data[inside:])
 
     def _look(self, filled: int) -> None:
         """Looks at what the image has got, up to byte `filled`."""
@@ -121,8 +154,8 @@ class Part:
             InvalidPush: if bytes are missing, there are some between blocks, or they do not mean a gradient.
         """
         image = self.image
-        if self._received != image.wire_bytes:
-            raise InvalidPush(f"{self}: ended after {self._received} of {image.wire_bytes} bytes")
+        if self._received != self.total_bytes:
+            raise InvalidPush(f"{self}: ended after {self._received} of {self.total_bytes} bytes")
         if image.unpacking is not None:
             if problem := image.unpacking.finish():
                 raise InvalidPush(f"{self}: {problem}")
@@ -130,10 +163,21 @@ class Part:
         if not image.gaps_are_zero():
             raise InvalidPush(f"{self}: the bytes between two blocks must be zero")
         non_finite = first_non_finite(image.layout, image.blocks) if self._suspect else ""
-        self.whole = Whole(header=self.header, non_finite=non_finite)
+        report = Whole(header=self.header, non_finite=non_finite)
         if image.squares is not None:
-            self.whole.squares.extend(image.squares.sums)
-        return self.whole
+            report.squares.extend(image.squares.sums)
+        if image.tail is not None:
+            self._finish_tail(image.tail, report)
+        self.whole = report
+        return report
+
+    def _finish_tail(self, tail: Tail, report: Whole) -> None:
+        if problem := tail.finish():
+            raise InvalidPush(f"{self}: {problem}")
+        if tail.non_finite:
+            report.non_finite = min(filter(None, (report.non_finite, tail.non_finite)))
+        if self.image.sums_rows:
+            report.squares.extend(squares_of_tables(tail.rows))
 
     def __str__(self) -> str:
         return f"push {self.header.sequence} of worker {self.header.id.worker}"

@@ -13,6 +13,7 @@ from grpc_ps.psserver.checkpoint import BlockState, CheckpointFiles, not_finite
 from grpc_ps.psserver.lead.log import Save
 from grpc_ps.psserver.residuals import Kept, Residuals
 from grpc_ps.psserver.sessions import Outgoing, Sessions
+from grpc_ps.psserver.table_memory import TableView
 
 
 class PartSaver:
@@ -56,7 +57,14 @@ class PartSaver:
             return False
         return True
 
-    def save(self, entry: Save, state: list[BlockState], residuals: Residuals, sessions: Sessions) -> None:
+    def save(
+        self,
+        entry: Save,
+        state: list[BlockState],
+        tables: list[TableView],
+        residuals: Residuals,
+        sessions: Sessions,
+    ) -> None:
         """Has the state written, with what workers keep back as of this position."""
         files = self._files
         if files is None:
@@ -69,7 +77,7 @@ class PartSaver:
                 session.send(Outgoing(answer, None))
 
         def write(kept: Kept) -> None:
-            work = partial(files.write, entry.folder, entry.step, state, kept)
+            work = partial(files.write, entry.folder, entry.step, state, tables, kept)
             self._backlog.beside(self._savers, work, self._report)
 
         residuals.gather(self._backlog.position, entry.step, entry.patience_ms / 1000, ask, write)

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.table_memory import TableView
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A position for readers: the values, and the tables as they were there."""
+
+    snapshot: Snapshot
+    tables: Sequence[TableView]
 
 
 class ReaderPins:
@@ -20,18 +30,19 @@ class ReaderPins:
 
     def __init__(self, on_read: Callable[[int], None]) -> None:
         self._on_read = on_read
-        self._pinned: dict[int, Snapshot] = {}
+        self._pinned: dict[int, Pinned] = {}
 
     def __len__(self) -> int:
         """How many are held."""
         return len(self._pinned)
 
-    def add(self, name: int, snapshot: Snapshot, seconds: float) -> None:
+    def add(self, name: int, pinned: Pinned, seconds: float) -> None:
         """Keeps a snapshot for that long."""
-        self._pinned[name] = snapshot.share()
+        pinned.snapshot.share()
+        self._pinned[name] = pinned
         asyncio.get_running_loop().call_later(seconds, self._pinned.pop, name, None)
 
-    def get(self, name: int) -> Snapshot | None:
+    def get(self, name: int) -> Pinned | None:
         """The snapshot of that name, if it is here."""
         return self._pinned.get(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +12,7 @@ from grpc_ps.client.shared.errors import CheckpointError, RolledBack, error_clas
 from grpc_ps.client.shared.image import Bytes
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import job_pb2
+from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.protos.coordination_pb2 import Reduced, Saved
 from grpc_ps.psserver.admission import Admission
 from grpc_ps.psserver.backlog import Backlog
@@ -35,7 +36,7 @@ from grpc_ps.psserver.messages import answer_message, shard_times
 from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.part_saving import PartSaver
 from grpc_ps.psserver.plan import Plan
-from grpc_ps.psserver.reader_pins import ReaderPins
+from grpc_ps.psserver.reader_pins import Pinned, ReaderPins
 from grpc_ps.psserver.residuals import Residuals
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
@@ -207,7 +208,8 @@ class Replay:
         """Has this position written beside what follows."""
         self.residuals.saving(entry.step)
         if not self.saver.refuse(entry, self._non_finite):
-            self.saver.save(entry, self._updates.state(), self.residuals, self.sessions)
+            state, tables = self._updates.state(), self._updates.views(slots=True)
+            self.saver.save(entry, state, tables, self.residuals, self.sessions)
 
     def _reduce(self, pushes: Weighted) -> None:
         images = [self._image(push) for push, _ in pushes]
@@ -217,7 +219,7 @@ class Replay:
             self.reduced = Reduced(position=position, squares=sums)
             self._backlog.later(self._on_reduced, self.reduced)
 
-        self._update(len(images), lambda: self._updates.reduce(images, pushes), reduced)
+        self._update(images, lambda: self._updates.reduce(images, pushes), reduced)
 
     def _apply(self, entry: Apply) -> None:
         images = [self._image(push) for push, _ in entry.pushes]
@@ -228,7 +230,7 @@ class Replay:
         # A buffer that nobody else holds is updated in place instead of copied.
         self._snapshot = None
         self._update(
-            len(images),
+            images,
             lambda: self._updates.apply(images, entry, averaged),
             lambda result: self._applied(entry, *result),
         )
@@ -245,10 +247,11 @@ class Replay:
         else:
             self._snapshot = snapshot
 
-    def _update(self, images: int, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Runs work on that many images, here or in the thread."""
+    def _update(self, images: Sequence[Image], work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Runs work on those images, here or in the thread."""
+        nbytes = sum(image.nbytes for image in images)
         timed = partial(self.times.timed, "apply", work)
-        if self._opened_plan.gradients.total_bytes * images <= INLINE_BYTES:
+        if nbytes <= INLINE_BYTES:
             then(timed())
         else:
             self._backlog.in_kernels(timed, then)
@@ -263,9 +266,14 @@ class Replay:
         if session is None or (entry.release is not None and self._snapshot is None):
             return
         snapshot = self._snapshot.release.share() if entry.release is not None and self._snapshot else None
-        size = snapshot.total_bytes if snapshot else 0
-        answer = answer_message(entry, generation=self.identity.generation, position=self.position, total_bytes=size)
-        session.send(Outgoing(answer, snapshot))
+        if snapshot is not None and entry.release is not None and session.wants(entry.release.batch):
+            snapshot = self._updates.with_rows(snapshot, session.wanted)
+        session.send(Outgoing(self._answer_message(entry, snapshot), snapshot))
+
+    def _answer_message(self, entry: Answer, snapshot: Snapshot | None) -> wire.Answer:
+        size, rows = (snapshot.total_bytes, snapshot.rows) if snapshot else (0, ())
+        generation, position = self.identity.generation, self.position
+        return answer_message(entry, generation=generation, position=position, total_bytes=size, rows=rows)
 
     def _dismiss(self, entry: Dismiss) -> None:
         self.admission.dismiss(entry.worker, entry.incarnation)
@@ -277,7 +285,8 @@ class Replay:
 
     def _pin(self, entry: Pin) -> None:
         if self._snapshot is not None:
-            self.pins.add(entry.snapshot, self._updates.pinned(entry, self._snapshot), entry.keep_ms / 1000)
+            pinned = Pinned(self._updates.pinned(entry, self._snapshot), self._updates.views())
+            self.pins.add(entry.snapshot, pinned, entry.keep_ms / 1000)
 
     @property
     def _opened_plan(self) -> Plan:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grpc_ps.client.shared.errors import InvalidPush, PsError
 from grpc_ps.protos.parameter_server_pb2 import Answer
 from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.tail import Wanted
 from grpc_ps.psserver.traffic import Traffic
 
 
@@ -33,14 +34,20 @@ class Session:
 
     Attributes:
         closed: done when the stream must end, with the error for the worker.
+        wanted: rows of tables that the worker named last; of no table before that.
     """
 
     def __init__(self, worker: int, incarnation: int) -> None:
         self.worker = worker
         self.incarnation = incarnation
+        self.wanted = Wanted(0, ())
         self.closed: asyncio.Future[PsError | None] = asyncio.get_running_loop().create_future()
         self._outbox: deque[Outgoing] = deque()
         self._filled = asyncio.Event()
+
+    def wants(self, batch: int) -> bool:
+        """Whether it has named the rows for that batch."""
+        return bool(self.wanted.ids) and self.wanted.batch == batch
 
     def send(self, outgoing: Outgoing) -> None:
         """Queues an answer."""

@@ -21,7 +21,10 @@ class Snapshot:
 
     Attributes:
         step: the global step of these values.
+        rows: how many rows of each table follow behind the image; empty where none were asked for.
     """
+
+    rows: tuple[int, ...] = ()
 
     def __init__(
         self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int, released: Layout | None = None
@@ -117,6 +120,34 @@ class _Rounded(Snapshot):
         out = np.empty(nbytes, np.uint8)
         narrow_range(self._layout, offset, out, self._sources)
         return [out.data]
+
+
+class WithRows(Snapshot):
+    """A release with rows of tables behind the image, for one worker."""
+
+    def __init__(self, image: Snapshot, rows: Bytes, counts: tuple[int, ...], chunk_bytes: int) -> None:
+        self.step = image.step
+        self.rows = counts
+        self._chunk_bytes = chunk_bytes
+        self._image = image
+        self._behind = rows.data
+        self._total = image.total_bytes + len(rows)
+        self._spans = chunk_spans(self, chunk_bytes)
+        self._users = 1
+
+    @property
+    def total_bytes(self) -> int:
+        """Length of the image and the rows."""
+        return self._total
+
+    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        border = self._image.total_bytes
+        inside = min(nbytes, max(0, border - offset))
+        pieces = self._image._pieces(offset, inside) if inside else []
+        if nbytes > inside:
+            start = max(0, offset - border)
+            pieces = [*pieces, self._behind[start : start + nbytes - inside]]
+        return pieces
 
 
 def image_messages(layout: Layout, buffer: Bytes, chunk_bytes: int) -> Iterator[bytes]:

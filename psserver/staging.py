@@ -8,6 +8,7 @@ from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
 from grpc_ps.psserver.part import Image, Part
 from grpc_ps.psserver.plan import Plan
+from grpc_ps.psserver.tail import Tail
 from grpc_ps.psserver.unpacking import unpacking
 
 Key = tuple[int, int, int]
@@ -33,10 +34,18 @@ class _Place:
         self.buffer = aligned_buffer(size)
         memory = self.buffer[: plan.gradients.total_bytes]
         unpack = unpacking(plan.blocks, plan.push, plan.gradients, memory)
-        self.gradients = Image(plan.gradients, memory, plan.squared, unpack)
+        self.tail = Tail(plan.tables) if plan.tables.specs else None
+        self.gradients = Image(
+            plan.gradients, memory, plan.squared, unpack, self.tail, sums_rows=bool(self.tail) and plan.clips_norm
+        )
         self.values = Image(plan.values, self.buffer[: plan.values.total_bytes]) if opening else None
         self.part: Part | None = None
         self.holder: object = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its memory."""
+        return len(self.buffer) + (len(self.tail.buffer) if self.tail is not None else 0)
 
     def fits(self, plan: Plan, opening: bool) -> bool:
         """Whether the memory is what that plan asks for."""
@@ -134,8 +143,8 @@ class Staging:
         if sequence != expected:
             raise InvalidPush(f"push {sequence} of worker {worker}: expected number {expected}")
         part = place.begin(header, self._chunk_bytes)
-        if header.total_bytes != part.image.wire_bytes:
-            raise InvalidPush(f"{part}: {header.total_bytes} bytes declared, the image has {part.image.wire_bytes}")
+        if header.total_bytes != part.total_bytes:
+            raise InvalidPush(f"{part}: {header.total_bytes} bytes declared, the image has {part.total_bytes}")
         place.clear()
         place.part = part
         return part
@@ -188,4 +197,4 @@ class Staging:
 
     def bytes(self) -> int:
         """Memory of all places."""
-        return sum(len(place.buffer) for place in self._places.values())
+        return sum(place.nbytes for place in self._places.values())

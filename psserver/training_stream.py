@@ -21,6 +21,7 @@ from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.residuals import ResidualPart
 from grpc_ps.psserver.sessions import Outgoing, Session
 from grpc_ps.psserver.snapshot import image_messages
+from grpc_ps.psserver.tail import WantsPart
 from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
 
@@ -55,7 +56,7 @@ class TrainingStream:
         self._turns = turns
         self._session: Session
         self._restored: tuple[Layout, Bytes] | None = None
-        self._part: Part | ResidualPart | None = None
+        self._part: Part | ResidualPart | WantsPart | None = None
         self._skipping = False
 
     async def run(self, unattached: Unattached) -> None:
@@ -177,7 +178,7 @@ class TrainingStream:
         if chunk is not None and not self._skipping:
             with self._replay.times.during("stage"):
                 part = self._unfinished()
-                if isinstance(part, ResidualPart):
+                if not isinstance(part, Part):
                     check_length(part, chunk, self._replay.chunk_bytes)
                 part.write(chunk)
         if request.end:
@@ -211,6 +212,9 @@ class TrainingStream:
             self._part = self._replay.residuals.receive(header)
             self._skipping = self._part is None
             return
+        if header.kind == PushHeader.KIND_WANTS and self._replay.plan is not None and self._replay.plan.tables.specs:
+            self._part, self._skipping = WantsPart(header, self._replay.plan.tables), False
+            return
         if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):
             raise InvalidPush(f"push {header.sequence}: unknown kind {header.kind}")
         values = header.kind == PushHeader.KIND_VALUES
@@ -223,7 +227,7 @@ class TrainingStream:
             # Its round may be closed; then it is dropped in this very call.
             self._coordinator.begun(header)
 
-    def _unfinished(self) -> Part | ResidualPart:
+    def _unfinished(self) -> Part | ResidualPart | WantsPart:
         if self._part is None:
             raise InvalidPush("a chunk or an end without a header")
         return self._part
@@ -236,6 +240,8 @@ class TrainingStream:
         self._part = None
         with self._replay.times.during("stage"):
             report = part.finish()
+        if not isinstance(part, ResidualPart):
+            self._session.wanted = part.wanted or self._session.wanted
         if report is None:
             return
         self._replay.times.count("pushes")

@@ -16,8 +16,10 @@ from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.messages import join_request
 from grpc_ps.psserver.peer_limits import Unattached
+from grpc_ps.psserver.reader_pins import Pinned
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.table_reading import TableImage, table_image
 from grpc_ps.psserver.training_stream import TrainingStream
 from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
@@ -118,24 +120,32 @@ class WorkerService:
         if not request.snapshot:
             lead_of(self._coordinator).pin(name, averages=request.averages)
         try:
-            snapshot = await self._pinned(name)
-            head = wire.PullResponse(meta=self._meta(name, snapshot))
-            for message in snapshot.messages(head, wire.PullResponse):
+            pinned = await self._pinned(name)
+            image = self._asked(request, pinned)
+            head = wire.PullResponse(meta=self._meta(name, image))
+            for message in image.messages(head, wire.PullResponse):
                 yield message
                 self._replay.sessions.traffic.sent += len(message)
         finally:
-            self._replay.pins.drop(name)
+            if not request.keep:
+                self._replay.pins.drop(name)
 
-    async def _pinned(self, name: int) -> Snapshot:
+    def _asked(self, request: wire.PullRequest, pinned: Pinned) -> Snapshot:
+        plan = self._replay.plan
+        if not request.table or plan is None:
+            return pinned.snapshot
+        return table_image(request, pinned, plan.tables, self._replay.chunk_bytes)
+
+    async def _pinned(self, name: int) -> Pinned:
         pins = self._replay.pins
         try:
             await self._replay.until(lambda: pins.get(name) is not None, self._replay.patience, "the snapshot")
         except PeerLost:
             pass
-        snapshot = pins.get(name)
-        if snapshot is None:
+        pinned = pins.get(name)
+        if pinned is None:
             raise SnapshotGone("this shard has let go of the snapshot: ask for a new one")
-        return snapshot
+        return pinned
 
     def _meta(self, name: int, snapshot: Snapshot) -> wire.SnapshotMeta:
         meta = wire.SnapshotMeta(
@@ -145,6 +155,8 @@ class WorkerService:
             total_bytes=snapshot.total_bytes,
             global_step=snapshot.step,
         )
+        if isinstance(snapshot, TableImage):
+            meta.rows = snapshot.count
         if self._coordinator is not None and (job := self._coordinator.present_spec) is not None:
             meta.keep_ms = int(self._coordinator.job.limits.pin * 1000)
             meta.job.CopyFrom(job)

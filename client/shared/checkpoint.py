@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
-from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, Part, Piece, step_of, worker_of_slot
+from grpc_ps.client.shared.checkpoint_format import (
+    MANIFEST,
+    Manifest,
+    Part,
+    Piece,
+    is_rows_slot,
+    rows_slot,
+    step_of,
+    worker_of_slot,
+)
 from grpc_ps.client.shared.checkpoint_part import PartReader, digest_of
 from grpc_ps.client.shared.durable import reporting
 from grpc_ps.client.shared.errors import CheckpointError
@@ -55,11 +64,13 @@ class CheckpointReader:
     """Reads ranges of values and slots, whatever the parts that they lie in. Any thread may read.
 
     Attributes:
+        path: the checkpoint's folder.
         dtypes: the type of every value ("" for the slot) and slot that is there, by (parameter, slot).
     """
 
     def __init__(self, path: Path, parameters: Sequence[ParameterSpec], readers: Sequence[PartReader]) -> None:
-        self._path = path
+        self.path = path
+        self._readers = readers
         self._specs = {spec.name: spec for spec in parameters}
         self._held: dict[tuple[str, str], list[tuple[Piece, PartReader, int]]] = {}
         self.dtypes: dict[tuple[str, str], str] = {}
@@ -73,8 +84,9 @@ class CheckpointReader:
     def slots(self) -> dict[str, tuple[str, ...]]:
         """Names of the slots of every parameter that has any."""
         found: dict[str, list[str]] = {}
-        for parameter, slot in sorted(self.dtypes):
-            if slot:
+        for parameter, name in sorted(self.dtypes):
+            slot = name.removeprefix(rows_slot("slot."))
+            if slot and not is_rows_slot(slot):
                 found.setdefault(parameter, []).append(slot)
         return {parameter: tuple(slots) for parameter, slots in found.items()}
 
@@ -101,7 +113,7 @@ class CheckpointReader:
                 at = end
         if at < stop:
             what = f"the slot {slot} of {parameter}" if slot else parameter
-            raise CheckpointError(f"{self._path}: has not the elements {at} to {stop} of {what}")
+            raise CheckpointError(f"{self.path}: has not the elements {at} to {stop} of {what}")
 
     def read_known(self, parameter: str, slot: str, start: int, stop: int, out: Array) -> None:
         """Reads those elements that are there; the others stay as they are. As `read` otherwise."""
@@ -109,6 +121,26 @@ class CheckpointReader:
             first, last = max(start, piece.start), min(stop, piece.stop)
             if first < last:
                 self.read(parameter, slot, first, last, out[first - start : last - start])
+
+    def sizes(self, parameter: str) -> list[dict[str, int]]:
+        """For each part the elements that it has of a parameter, by slot."""
+        return [
+            {piece.slot: piece.stop for piece in reader.pieces if piece.parameter == parameter and not piece.start}
+            for reader in self._readers
+        ]
+
+    def read_in_part(self, part: int, parameter: str, slot: str, start: int, stop: int, out: Array) -> None:
+        """Reads elements of a slot whose elements are counted in each part anew; as `read` otherwise."""
+        reader = self._readers[part]
+        for piece, offset in reader.pieces.items():
+            if (piece.parameter, piece.slot) == (parameter, slot) and stop <= piece.stop:
+                item = ITEM_BYTES[piece.dtype]
+                if out.nbytes != (stop - start) * item:
+                    break
+                self._read(reader, offset + start * item, out.reshape(-1).view(np.uint8).data)
+                return
+        what = f"elements {start} to {stop} of {slot} of {parameter}"
+        raise CheckpointError(f"{self.path}: part {part} has not the {what}")
 
     def value(self, parameter: str, slot: str = "") -> Array:
         """Reads a whole parameter, or a slot of it, in its shape and type. Raises CheckpointError as `read`."""
@@ -127,11 +159,11 @@ class CheckpointReader:
         return end == size
 
     def _read(self, reader: PartReader, offset: int, out: memoryview) -> None:
-        with reporting(self._path, "read"):
+        with reporting(self.path, "read"):
             try:
                 reader.read(offset, out)
             except ValueError as error:
-                raise CheckpointError(f"{self._path}: a part {error}") from None
+                raise CheckpointError(f"{self.path}: a part {error}") from None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -214,12 +246,18 @@ def _open_part(file: Path) -> PartReader:
 
 def _gaps(reader: CheckpointReader, manifest: Manifest) -> Iterator[str]:
     """Says what the parts together have not exactly once: every value, and every slot that is there at all."""
+    # That module reads with this one.
+    from grpc_ps.client.shared.checkpoint_rows import problem_of_rows
+
     specs = {spec.name: spec for spec in manifest.parameters}
     for name, slot in sorted({*reader.dtypes, *((name, "") for name in specs)}):
         what = f"slot {slot} of {name}" if slot else name
         spec = specs.get(name)
         if spec is None:
             yield f"has {what}, which is no parameter of the model"
+        elif spec.table is not None:
+            if not slot and (problem := problem_of_rows(reader, spec)):
+                yield problem
         elif worker_of_slot(slot) is not None:
             # A worker that did not answer in time has nothing there, and that is no damage.
             continue

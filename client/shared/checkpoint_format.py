@@ -15,11 +15,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
+from grpc_ps.client.shared.tables import TableSpec
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -36,6 +37,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 _KEY = re.compile(r"(?:values|slots/([^/]+))/(.+)\[(\d+):(\d+)\]", re.DOTALL)
 _CHECKSUM = re.compile(r'"checksum": "([0-9a-f]{64})"\n\}\n\Z')
 _RESIDUAL = "residual."
+_ROWS = "rows."
 _RESIDUAL_SLOT = re.compile(r"residual\.(0|[1-9][0-9]{0,9})")
 _NO_CHECKSUM = "0" * 64
 _FILE = re.compile(r"[\w][\w.-]*", re.ASCII)
@@ -71,6 +73,20 @@ def worker_of_slot(slot: str) -> int | None:
     """Returns the worker's index of such a slot, or None for any other; no other spelling of it is one."""
     found = _RESIDUAL_SLOT.fullmatch(slot)
     return int(found[1]) if found else None
+
+
+IDS, VALUES = "ids", "values"
+"""What a part has of a table's rows, beside their slots."""
+
+
+def rows_slot(name: str) -> str:
+    """Name of the slot that has `IDS` or `VALUES` of a table's rows in one part, or a slot of them (`slot.NAME`)."""
+    return f"{_ROWS}{name}"
+
+
+def is_rows_slot(slot: str) -> bool:
+    """Whether it is of a table's rows: its elements are counted in each part anew."""
+    return slot.startswith(_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +187,7 @@ class Manifest:
         """
         parameters = [
             {"name": it.name, "shape": list(it.shape), "dtype": it.dtype, "trainable": it.trainable}
+            | ({"table": asdict(it.table)} if it.table is not None else {})
             for it in self.parameters
         ]
         parts = [{"file": it.file, "bytes": it.bytes, "sha256": it.sha256} for it in self.parts]
@@ -284,7 +301,16 @@ def _parameter(record: Any) -> ParameterSpec:
     kinds = {"name": str, "shape": list, "dtype": str, "trainable": bool}
     fields = {name: _typed(record, name, kind) for name, kind in kinds.items()}
     fields["shape"] = tuple(_whole(extent, "shape") for extent in fields["shape"])
+    if "table" in record:
+        fields["table"] = _table(record["table"])
     return ParameterSpec(**fields)
+
+
+def _table(record: Any) -> TableSpec:
+    if not isinstance(record, dict):
+        raise ValueError("'table' is no table")
+    kinds = {"spread": float, "lazy": bool, "push_rows": int, "capacity": int}
+    return TableSpec(**{name: _typed(record, name, kind) for name, kind in kinds.items()})
 
 
 def _part(record: Any) -> Part:

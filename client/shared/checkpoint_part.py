@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES
 from grpc_ps.client.shared.checkpoint_format import At, Part, Piece, nowhere, piece_of
@@ -45,6 +45,17 @@ _ALIGNMENT = 64
 _MAX_HEADER = 100_000_000
 
 
+class Bytes(Protocol):
+    """Bytes that may be made when they are asked for, a slice at a time; a `memoryview` is some."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many there are."""
+
+    def __getitem__(self, span: slice) -> memoryview:
+        """Some of them, with a step of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One tensor to write: `data` has its elements, row by row, little-endian, in any contiguous buffer."""
@@ -52,11 +63,11 @@ class Tensor:
     key: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    data: Bytes
 
 
 def write_part(
-    folder: Path, file: str, pieces: Sequence[tuple[Piece, memoryview]], metadata: Mapping[str, str], at: At = nowhere
+    folder: Path, file: str, pieces: Sequence[tuple[Piece, Bytes]], metadata: Mapping[str, str], at: At = nowhere
 ) -> Part:
     """Writes a shard's part of a checkpoint into a folder, which it makes if need be; the folder above has to be there.
 
@@ -98,7 +109,9 @@ def write_tensors(path: Path, tensors: Sequence[Tensor], metadata: Mapping[str, 
     return Part(path.name, size, digest.hexdigest())
 
 
-def _flat(data: memoryview) -> memoryview:
+def _flat(data: Bytes) -> Bytes:
+    if not isinstance(data, memoryview):
+        return data
     # A view without elements cannot be cast.
     return data.cast("B") if data.nbytes else memoryview(b"")
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from grpc_ps.psserver.lead.compression import check_compress
 from grpc_ps.psserver.lead.refusal import Refusal
@@ -91,15 +92,18 @@ EVAL_EVERY = 100
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A parameter as the job knows it."""
+    """A parameter as the job knows it; `table` has the fields of a table by name."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     trainable: bool
+    table: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         kind = "" if self.trainable else " not trainable"
+        if self.table is not None:
+            kind = " table " + " ".join(f"{name}={value}" for name, value in self.table.items())
         return f"{self.dtype}{list(self.shape)}{kind}"
 
 
