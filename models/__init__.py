@@ -18,9 +18,12 @@ from grpc_ps.models.spec import (
     DataLoader,
     Dataset,
     EndlessDataset,
+    Lookup,
     Model,
     ModelDefaults,
     StreamDataset,
+    Table,
+    TableModel,
     TrainData,
 )
 
@@ -35,10 +38,13 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "EndlessDataset",
+    "Lookup",
     "Model",
     "ModelDefaults",
     "ModelEntry",
     "StreamDataset",
+    "Table",
+    "TableModel",
     "TrainData",
     "UnknownModelError",
     "entry",
@@ -70,6 +76,16 @@ class ModelEntry:
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
         "cifar10": ModelEntry(target="grpc_ps.models.cifar10:Cifar10", data="cifar10", arguments={}),
+        "embedding": ModelEntry(
+            target="grpc_ps.models.embedding:Embedding",
+            data="zipf",
+            arguments={
+                "rows": Argument(lowest=1, highest=2**40),
+                "dim": Argument(lowest=1, highest=65536),
+                "ids": Argument(lowest=1, highest=1_000_000),
+                "lazy": Argument(lowest=0, highest=1),
+            },
+        ),
         "linear": ModelEntry(target="grpc_ps.models.linear:Linear", data="line", arguments={}),
         "mnist": ModelEntry(
             target="grpc_ps.models.mnist:Mnist",

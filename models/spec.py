@@ -179,3 +179,49 @@ class Model(Protocol):
 
         "accuracy" is 1 where the model is right. The framework takes the means.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A variable [rows, dim] that is too large to move: shards hold its rows, and only those of a batch travel.
+
+    Attributes:
+        rows, dim: its extents; elements are float32.
+        spread: rows begin with values drawn evenly from -`spread` up to `spread`, by seed, table and row alone.
+        lazy: shards hold only rows that were updated.
+        push_rows: distinct rows that a batch may have on one shard: memory for them is set aside.
+        capacity: rows that one shard may come to hold of a lazy table; zero means all.
+    """
+
+    rows: int
+    dim: int
+    spread: float = 0.05
+    lazy: bool = False
+    push_rows: int = 65536
+    capacity: int = 0
+
+
+class Lookup(Protocol):
+    """A table's rows in a step."""
+
+    def lookup(self, ids: tf.Tensor) -> tf.Tensor:
+        """The rows of ids of any shape, with one more extent `dim`; all must be among the batch's `table_ids`."""
+
+
+class TableModel(Protocol):
+    """A model with tables: as `Model`, but `losses` and `metrics` take a third argument, and it may have no variables.
+
+    def losses(self, features, labels, rows):
+        words = rows["words"].lookup(features)
+        ...
+    """
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """By name; none is a variable's too."""
+
+    def table_ids(self, features: Array) -> Mapping[str, Array]:
+        """The ids that a batch looks up in each table, whole numbers of any shape; duplicates are fine.
+
+        Called outside the step, before it: a function of the features alone.
+        """

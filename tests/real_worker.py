@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from light_worker import DEADLINE
 from local_cluster import LocalCluster
 
@@ -19,10 +20,14 @@ from grpc_ps.worker.run import Worker
 
 @dataclass
 class Trained:
-    """What one worker saw: its lines, the model it read before it left, its summary, or how it failed."""
+    """What one worker saw: its lines, the model it read before it left, its summary, or how it failed.
+
+    `rows` are all rows of the model's tables.
+    """
 
     lines: list[str] = field(default_factory=list)
     pulled: list[Pulled] = field(default_factory=list)
+    rows: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
 
@@ -62,6 +67,9 @@ def _worker(config: WorkerConfig, factory: Callable[[], Model], one: Trained, on
 
     def at_end(client: PSClient) -> None:
         one.pulled.append(client.pull())
+        for spec in client.status().parameters:
+            if spec.table is not None:
+                one.rows[spec.name] = client.rows(spec.name, np.arange(spec.shape[0]))
 
     return Worker(config, factory, echo, at_end=at_end)
 

@@ -45,11 +45,11 @@ def _check_model(config: WorkerConfig) -> None:
     from grpc_ps.worker.evaluate import Evaluator, check_until
     from grpc_ps.worker.initial import check_initial
     from grpc_ps.worker.settings import until_metric
-    from grpc_ps.worker.variables import parameter_specs
+    from grpc_ps.worker.tables import dense_specs, model_specs
 
     with placed(config.device):
         model = model_factory(config.model, config.arguments)()
-    specs = parameter_specs(model.variables)
+    specs = dense_specs(model_specs(model))
     fetch_data(model.data, config)
     data = load_data(model, name=config.data, directory=config.data_dir)
     _check_epochs(config, data.train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from grpc_ps.client import ParameterSpec, PSClient
 from grpc_ps.client.shared.errors import Mismatch, UsageError
@@ -14,7 +14,7 @@ from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluator
 from grpc_ps.worker.loading import load_data, model_factory
 from grpc_ps.worker.progress import metrics_text
-from grpc_ps.worker.variables import parameter_specs
+from grpc_ps.worker.tables import dense_specs, model_specs
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ class Parameters:
         Raises:
             UsageError: it cannot be made, or not be shared.
         """
-        return cls(parameter_specs(model_factory(config.model, config.arguments)().variables))
+        return cls(model_specs(model_factory(config.model, config.arguments)()))
 
     def record(self) -> dict[str, object]:
         """For programs."""
         fields = [
             {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype, "trainable": spec.trainable}
+            | ({"table": asdict(spec.table)} if spec.table is not None else {})
             for spec in self.specs
         ]
         return {"parameters": fields}
@@ -48,7 +49,7 @@ class Parameters:
                 spec.dtype,
                 str(list(spec.shape)),
                 f"{spec.nbytes:,}",
-                "" if spec.trainable else "not trainable",
+                _kind(spec),
             )
             for spec in self.specs
         ]
@@ -59,6 +60,12 @@ class Parameters:
         ]
         total = sum(spec.nbytes for spec in self.specs)
         return "\n".join([*lines, f"{len(rows)} parameters, {total:,} bytes"])
+
+
+def _kind(spec: ParameterSpec) -> str:
+    if spec.table is not None:
+        return "lazy table" if spec.table.lazy else "table"
+    return "" if spec.trainable else "not trainable"
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,10 @@ class Evaluated:
         if test is None:
             raise UsageError(f"--model {config.model}: its data has no test set to evaluate on; choose other data")
         with PSClient(config.addresses, timeout=config.connect_timeout, security=config.security) as client:
-            pulled = client.pull(averages=not config.raw)
-        check_same(parameter_specs(model.variables), pulled.values)
-        metrics = Evaluator(model, test, device=config.device)(pulled.values)
+            evaluator = Evaluator(model, test, device=config.device)
+            pulled = client.pull(averages=not config.raw, rows=evaluator.needed_rows())
+        check_same(dense_specs(model_specs(model)), pulled.values)
+        metrics = evaluator(pulled.values, pulled.rows)
         return cls(pulled.global_step, metrics, test.examples, pulled.averages)
 
     def record(self) -> dict[str, object]:

@@ -14,10 +14,12 @@ import tensorflow as tf
 from grpc_ps.client import PSClient, PsError, TrainingSession
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.logs import event
+from grpc_ps.client.shared.rows import Ids
 from grpc_ps.models import Array, Dataset, Model
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.failures import describe_error, models_own_errors
 from grpc_ps.worker.slots import as_fed
+from grpc_ps.worker.tables import StepRows, needed_rows, tables_of
 from grpc_ps.worker.variables import wire_name
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
@@ -41,9 +43,19 @@ class Evaluator:
         self._data = data
         self._device = device
         self._metrics: Any = tf.function(self._compute, reduce_retracing=True)
+        self._tables = sorted(tables_of(model))
+        self._ids: dict[str, Ids] | None = None
+        self._rows: Mapping[str, Array] = {}
 
-    def __call__(self, values: Mapping[str, Array], *, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
-        """Means over all examples by metric; nothing if `stop` said so on the way."""
+    def __call__(
+        self,
+        values: Mapping[str, Array],
+        rows: Mapping[str, Array] | None = None,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> dict[str, float]:
+        """Means over all examples by metric; nothing if `stop` said so on the way. `rows` are of `needed_rows`."""
+        self._rows = rows or {}
         for variable in self._model.variables:
             variable.assign(values[wire_name(variable)])
         sums: dict[str, float] = {}
@@ -51,7 +63,7 @@ class Evaluator:
             if stop():
                 return {}
             features, labels = as_fed(self._data.take(indices))
-            found = self._metrics(tf.convert_to_tensor(features), tf.convert_to_tensor(labels))
+            found = self._of_batch(features, labels)
             for name, total in found.items():
                 sums[name] = sums.get(name, 0.0) + float(total)
         return {name: total / self.examples for name, total in sums.items()}
@@ -63,16 +75,45 @@ class Evaluator:
 
     def names(self) -> list[str]:
         """The names of the metrics, which the model has to be run for, on one example."""
-        features, labels = as_fed(self._data.take(np.arange(1)))
-        return sorted(self._metrics(tf.convert_to_tensor(features), tf.convert_to_tensor(labels)))
+        self._rows = {}
+        return sorted(self._of_batch(*as_fed(self._data.take(np.arange(1)))))
+
+    def needed_rows(self) -> dict[str, Ids]:
+        """The ids of the rows that the examples look up, by table. Worked out once."""
+        if not self._tables:
+            return {}
+        if self._ids is None:
+            batches = [needed_rows(self._model, as_fed(self._data.take(some))[0]) for some in self._batches()]
+            every = {name: [batch[name] for batch in batches] for name in self._tables}
+            self._ids = {name: np.unique(np.concatenate(ids)) for name, ids in every.items()}
+        return self._ids
+
+    def _of_batch(self, features: Array, labels: Array) -> Any:
+        tensors = tf.convert_to_tensor(features), tf.convert_to_tensor(labels)
+        if not self._tables:
+            return self._metrics(*tensors)
+        ids = needed_rows(self._model, features)
+        rows = [self._rows_of(name, ids[name]) for name in self._tables]
+        return self._metrics(*tensors, [ids[name] for name in self._tables], rows)
+
+    def _rows_of(self, name: str, ids: Ids) -> Array:
+        """Those rows of what was read; zeros where nothing was, to find out names."""
+        if name not in self._rows:
+            return np.zeros((len(ids), tables_of(self._model)[name].dim), np.float32)
+        return self._rows[name][np.searchsorted(self.needed_rows()[name], ids)]
 
     def _batches(self) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
         for start in range(0, self._data.examples, _BATCH):
             yield np.arange(start, min(start + _BATCH, self._data.examples))
 
-    def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _compute(self, features: tf.Tensor, labels: tf.Tensor, *of_tables: Any) -> dict[str, tf.Tensor]:
         with placed(self._device):
-            metrics = self._model.metrics(features, labels)
+            model: Any = self._model
+            lookups = [
+                {name: StepRows(name, *pair) for name, *pair in zip(self._tables, *of_tables, strict=True)}
+                for _ in of_tables[:1]
+            ]
+            metrics = model.metrics(features, labels, *lookups)
             return {name: tf.reduce_sum(tf.cast(each, tf.float64)) for name, each in metrics.items()}
 
 
@@ -190,9 +231,11 @@ class Evaluation:
         return {}
 
     def _found(self) -> dict[str, float]:
+        needed = self._evaluate.needed_rows()
         with self._connect() as client:
-            pulled = client.pull(averages=True)
-        metrics = self._evaluate(pulled.values, stop=self._closed.is_set)
+            pulled = client.pull(averages=True, rows=needed) if needed else client.pull(averages=True)
+        rows = pulled.rows if needed else None
+        metrics = self._evaluate(pulled.values, rows, stop=self._closed.is_set)
         if not metrics:
             return {}
         with self._free:

@@ -32,7 +32,7 @@ def model_options(command: Decorated) -> Decorated:
         click.option(
             "--model",
             required=True,
-            help="A model's name (cifar10, linear, mnist), file.py:attribute or package.module:attribute.",
+            help="A model's name (cifar10, embedding, linear, mnist), file.py:attribute or package.module:attribute.",
         ),
     ):
         command = option(command)

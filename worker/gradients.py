@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from grpc_ps.client import Reply
 from grpc_ps.models import Array
 from grpc_ps.worker.data import Feed
 from grpc_ps.worker.slots import Fed
@@ -38,6 +39,7 @@ class Gradients:
 
     Args:
         lap: charges the time since it was last called to a phase.
+        send: as `TrainingSession.send`.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Gradients:
         *,
         overlap: bool = False,
         lap: Callable[[str], None] = lambda phase: None,
+        send: Callable[..., None] = lambda gradients, examples, base_step: None,
     ) -> None:
         self.overlaps = overlap
         self._step = step
@@ -56,7 +59,16 @@ class Gradients:
         self._memory = _Memory(parameters.values())
         self._feed = feed
         self._lap = lap
+        self._send = send
         self._ahead: Computed | None = None
+
+    def ready(self, reply: Reply) -> Reply:
+        """Has all that the reply's batch needs: the same reply, for the parameters came with it."""
+        return reply
+
+    def send(self, computed: Computed, hint: int | None) -> None:
+        """Sends a gradient."""
+        self._send(computed.gradients, computed.batch.examples, base_step=computed.base_step)
 
     def due(self, number: int, base_step: int) -> Computed | None:
         """The gradient of the batch that was released, with the parameters of that step; None if the data is used up.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, SupportsFloat
 
 from grpc_ps.client import PSClient, PsError, Reply, TrainingSession
-from grpc_ps.client.shared.errors import Fenced, Mismatch, RolledBack
+from grpc_ps.client.shared.errors import Fenced, Mismatch, RolledBack, UsageError
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event, setup_logging
 from grpc_ps.models import Array, StreamDataset
@@ -24,8 +24,10 @@ from grpc_ps.worker.progress import Progress
 from grpc_ps.worker.settings import OtherThreads, default_settings, stated_settings, target_step, until_metric
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.streams import StreamFeed
+from grpc_ps.worker.table_step import TableStep
+from grpc_ps.worker.tables import dense_specs, model_specs, tables_of
 from grpc_ps.worker.trainer import Trainer
-from grpc_ps.worker.variables import parameter_specs, read_values
+from grpc_ps.worker.variables import read_values
 
 if TYPE_CHECKING:  # It needs TensorBoard, which not everybody has.
     from grpc_ps.worker.summaries import Summaries
@@ -61,12 +63,12 @@ class Worker:
         self._faults = Faults(config.faults, f"worker {'' if config.index is None else config.index}")
         with placed(config.device):
             self._model = factory()
-        self._specs = parameter_specs(self._model.variables)
+        self._specs = model_specs(self._model)
         fetch_data(self._model.data, config)
         self._data = load_data(self._model, name=config.data, directory=config.data_dir)
         # Every worker that names a file checks it: who is going to send its values is not known yet.
         if config.initial is not None:
-            check_initial(config.initial, self._specs)
+            check_initial(config.initial, dense_specs(self._specs))
         self._progress = Progress(echo)
         self._run = 0
         self._stream: StreamFeed | None = None
@@ -74,7 +76,10 @@ class Worker:
         self._evaluator = self._make_evaluator(factory)
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
-        step = Step(self._model, name=config.model, device=config.device)
+        tables = tables_of(self._model)
+        if config.overlap and tables:
+            raise UsageError("--overlap: not for a model with tables, whose rows come with the parameters of a step")
+        step = (TableStep if tables else Step)(self._model, name=config.model, device=config.device)
         at, overlap = self._faults.at, config.overlap
         self._trainer = Trainer(
             self._model, step, self._progress, overlap=overlap, evaluate=evaluate, observe=self._observe, at=at
@@ -194,7 +199,7 @@ class Worker:
     def _first_values(self, session: TrainingSession) -> Mapping[str, Array]:
         if self._config.initial is not None:
             event(_LOGGER, "init_from", file=self._config.initial.path)
-            return self._config.initial.load(self._specs)
+            return self._config.initial.load(dense_specs(self._specs))
         with models_own_errors(self._config.model):
             self._model.initialize(int(session.settings["seed"]) % 2**63)  # TensorFlow's seeds are signed.
         return read_values(self._model.variables)

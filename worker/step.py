@@ -17,12 +17,13 @@ from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.variables import wire_name
 
 
-def _signature(tensor: tf.Tensor) -> tf.TensorSpec:
+def batch_signature(tensor: tf.Tensor) -> tf.TensorSpec:
+    """What a step is traced for."""
     # Any number of examples, so that the short batch at the end of an epoch is not traced anew.
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
-def _dense(gradient: Any, variable: tf.Variable) -> tf.Tensor:
+def dense_gradient(gradient: Any, variable: tf.Variable) -> tf.Tensor:
     """The gradient as the wire has it: dense; zeros where the loss does not depend on the variable."""
     if gradient is None:
         return tf.zeros(variable.shape, variable.dtype)
@@ -31,7 +32,7 @@ def _dense(gradient: Any, variable: tf.Variable) -> tf.Tensor:
     return tf.bitcast(dense, tf.uint16) if dense.dtype == tf.bfloat16 else dense
 
 
-def _view(tensor: tf.Tensor, dtype: tf.DType) -> Array:
+def view_of(tensor: tf.Tensor, dtype: tf.DType) -> Array:
     """The tensor's memory as an array, which keeps it alive; copied only from a GPU."""
     array = np.asarray(memoryview(tensor))
     return array.view(ml_dtypes.bfloat16) if dtype == tf.bfloat16 else array
@@ -64,10 +65,10 @@ class Step:
             self._call = self._trace(batch)
         loss, *gradients = self._call(batch.features, batch.labels)
         pairs = zip(self._names, gradients, strict=True)
-        return loss, {name: _view(gradient, dtype) for (name, dtype), gradient in pairs}
+        return loss, {name: view_of(gradient, dtype) for (name, dtype), gradient in pairs}
 
     def _trace(self, batch: Fed) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
-        signature = [_signature(batch.features), _signature(batch.labels)]
+        signature = [batch_signature(batch.features), batch_signature(batch.labels)]
         with models_own_errors(self._name):
             concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
         # Anything else is a slip that the mean hides: a loss summed already, or labels broadcast against a column.
@@ -78,7 +79,7 @@ class Step:
                 f"--model {self._name}: its losses have shape {shape}, expected one loss per example: [batch]"
             )
         host_only = all(variable.device.endswith("CPU:0") for variable in self._model.variables)
-        return _direct(concrete) if host_only else concrete
+        return direct_call(concrete) if host_only else concrete
 
     def _compute(self, features: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
         with placed(self._device):
@@ -88,11 +89,14 @@ class Step:
                 self._losses_shape = losses.shape
                 loss = tf.reduce_mean(losses)
             gradients = tape.gradient(loss, self._trainable)
-            dense = [_dense(gradient, variable) for gradient, variable in zip(gradients, self._trainable, strict=True)]
+            dense = [
+                dense_gradient(gradient, variable)
+                for gradient, variable in zip(gradients, self._trainable, strict=True)
+            ]
         return [loss, *dense]
 
 
-def _direct(concrete: Any) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]:
+def direct_call(concrete: Any) -> Callable[..., Sequence[tf.Tensor]]:
     """Calls a traced function without the Python that matches arguments to signatures.
 
     Measured for mnist, batch 100, one thread: 0.57 ms, against 0.92 ms by the `tf.function` and 0.68 ms by its concrete
@@ -101,9 +105,9 @@ def _direct(concrete: Any) -> Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tenso
     captured = concrete.captured_inputs
     types = [output.dtype for output in concrete.outputs]
 
-    def call(features: tf.Tensor, labels: tf.Tensor) -> Sequence[tf.Tensor]:
+    def call(*inputs: tf.Tensor) -> Sequence[tf.Tensor]:
         outputs: Sequence[tf.Tensor] = tf.raw_ops.StatefulPartitionedCall(
-            args=[features, labels, *captured], Tout=types, f=concrete
+            args=[*inputs, *captured], Tout=types, f=concrete
         )
         return outputs
 

@@ -14,6 +14,8 @@ from grpc_ps.models import Array, Model
 from grpc_ps.worker.data import Feed
 from grpc_ps.worker.gradients import ComputeStep, Gradients
 from grpc_ps.worker.progress import Progress
+from grpc_ps.worker.table_gradients import TableGradients
+from grpc_ps.worker.table_step import TableStep
 from grpc_ps.worker.variables import Variables
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
@@ -27,7 +29,7 @@ class Trainer:
 
     Args:
         model: the one that `step` computes with.
-        step: as `step.Step`.
+        step: as `step.Step`, or `table_step.TableStep` for a model with tables.
         progress: counts and prints; counts go on from session to session.
         overlap: compute the next gradient while a push is exchanged, where the mode takes gradients of older steps.
         evaluate: called with the global step after each step while this worker is the one to evaluate.
@@ -38,7 +40,7 @@ class Trainer:
     def __init__(
         self,
         model: Model,
-        step: ComputeStep,
+        step: ComputeStep | TableStep,
         progress: Progress,
         *,
         overlap: bool = False,
@@ -76,22 +78,28 @@ class Trainer:
         self._progress.ended = reply.reason
         self._progress.shown = self._shown(session.parameters)
 
-    def _gradients(self, session: TrainingSession, feed: Feed) -> Gradients:
+    def _gradients(self, session: TrainingSession, feed: Feed) -> Gradients | TableGradients:
         parameters = session.parameters
         variables = Variables(self._model.variables, parameters)
+        if isinstance(self._step, TableStep):
+            return TableGradients(self._model, self._step, variables, session, feed, lap=session.times.lap)
         overlap = self._overlap and session.settings.get("mode") == "async"
-        return Gradients(self._step, variables, parameters, feed, overlap=overlap, lap=session.times.lap)
+        lap, send = session.times.lap, session.send
+        return Gradients(self._step, variables, parameters, feed, overlap=overlap, lap=lap, send=send)
 
-    def _one_step(self, session: TrainingSession, gradients: Gradients, reply: Reply) -> Reply:
-        assert reply.batch is not None, "a release has parameters and a batch number together"
+    def _one_step(self, session: TrainingSession, gradients: Gradients | TableGradients, reply: Reply) -> Reply:
         session.times.skip()
+        reply = gradients.ready(reply)
+        if reply.done:
+            return reply
+        assert reply.batch is not None, "a release has parameters and a batch number together"
         computed = gradients.due(reply.batch, reply.global_step)
         if computed is None:
             event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
             return session.finish()
         self._loss = computed.loss
         self._at("computed")
-        session.send(computed.gradients, computed.batch.examples, base_step=computed.base_step)
+        gradients.send(computed, reply.hint)
         self._at("sent")
         gradients.look_ahead(reply.hint, reply.global_step)
         reply = session.wait()

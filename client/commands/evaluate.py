@@ -16,7 +16,7 @@ from grpc_ps.client.commands.target import connect, security_flags, target_optio
 from grpc_ps.client.shared.errors import JobFailed, NotOpen
 from grpc_ps.client.shared.flags import Command, Real
 
-OUR_MODELS = ("cifar10", "linear", "mnist")
+OUR_MODELS = ("cifar10", "embedding", "linear", "mnist")
 """Models that a worker knows by the name that a cluster's status shows (tests/unit/test_names.py compares them)."""
 
 

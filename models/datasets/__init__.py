@@ -49,6 +49,7 @@ _LOADERS: Mapping[str, str] = MappingProxyType(
         "idx": "grpc_ps.models.datasets.idx:load",
         "line": "grpc_ps.models.datasets.line:load",
         "synthetic": "grpc_ps.models.datasets.synthetic:load",
+        "zipf": "grpc_ps.models.datasets.zipf:load",
     }
 )
 

@@ -151,7 +151,7 @@ def test_the_model_may_be_left_out_where_it_is_one_of_ours() -> None:
         assert flags() == ["evaluate", "--ps", lead.address, "--model", "mnist", "--json"]
     with FakeControl(status(job=job(model="net"))) as lead, pytest.raises(click.UsageError) as refused:
         run(["evaluate", "--ps", lead.address])
-    says = "--model: must be given, the job's model 'net' is none of cifar10, linear, mnist"
+    says = "--model: must be given, the job's model 'net' is none of cifar10, embedding, linear, mnist"
     assert refused.value.format_message() == says
     with FakeControl(wire.StatusResponse()) as lead, pytest.raises(NotOpen, match="no model yet"):
         run(["evaluate", "--ps", lead.address])

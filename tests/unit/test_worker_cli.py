@@ -128,7 +128,7 @@ def test_b08_numbers_out_of_range(args: tuple[str, ...], says: str) -> None:
     [
         (
             ("--ps", "a:1", "--model", "mnits"),
-            "unknown model 'mnits', did you mean 'mnist'? known models: cifar10, linear, mnist",
+            "unknown model 'mnits', did you mean 'mnist'? known models: cifar10, embedding, linear, mnist",
         ),
         ((*LINEAR, "--bacth-size", "3"), "unknown option --bacth-size (did you mean --batch-size?)"),
         ((*LINEAR, "-index=1"), "unknown option -index=1 (did you mean --index?)"),

@@ -85,7 +85,7 @@ def test_our_models_by_name() -> None:
         (
             "mnits",
             {},
-            "--model: unknown model 'mnits', did you mean 'mnist'? known models: cifar10, linear, mnist,"
+            "--model: unknown model 'mnits', did you mean 'mnist'? known models: cifar10, embedding, linear, mnist,"
             " or file.py:attribute, or package.module:attribute",
         ),
         (
