@@ -12,11 +12,14 @@ import numpy.typing as npt
 
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.commands.weights import SUFFIXES, write_weights
+from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
 from grpc_ps.client.shared.checkpoint_format import AVERAGE, MANIFEST, step_of
+from grpc_ps.client.shared.checkpoint_rows import whole_table
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
 from grpc_ps.client.shared.flags import Command, FilePath
+from grpc_ps.client.shared.rows import Rows, tables_of
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ def export(file: Path, checkpoint: Path | None, raw: bool, force: bool, ps: str 
 
     They are a running cluster's, of one step, or a checkpoint's with --checkpoint. Every parameter is written in its
     name, shape and type, without the optimizer's slots; .npz has float32 for bfloat16, which NumPy does not know.
-    A job with --moving-average has its averages written, unless --raw is given. `worker --init-from FILE` begins with
-    what is in the file.
+    A job with --moving-average has its averages written, unless --raw is given. Of a lazy table NAME there are the rows
+    that were updated, as NAME.rows, with NAME.ids. `worker --init-from FILE` begins with what is in the file.
     """
     _check(file, force=force)
     if checkpoint is None:
@@ -71,17 +74,29 @@ def _check(file: Path, *, force: bool) -> None:
 
 def _of_cluster(ps: str | None, log_dir: Path | None, *, averages: bool) -> _Weights:
     with connect(ps, log_dir) as client:
-        pulled = client.pull(averages=averages)
-        return _Weights(pulled.values, pulled.global_step, client.status().model, pulled.averages)
+        now = client.status()
+        tables = tables_of(now.parameters)
+        pulled = client.pull(averages=averages, tables=[spec.name for spec in tables])
+        rows = {name: array for spec in tables for name, array in _rows(spec, pulled.tables[spec.name]).items()}
+        return _Weights({**pulled.values, **rows}, pulled.global_step, now.model, pulled.averages)
+
+
+def _rows(spec: ParameterSpec, rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    """What the file has of a table: [rows, dim], or of a lazy one the rows that were updated, and their ids."""
+    if spec.table is not None and spec.table.lazy:
+        return {f"{spec.name}.ids": rows.ids, f"{spec.name}.rows": rows.values}
+    return {spec.name: rows.values}
 
 
 def _of_checkpoint(directory: Path, *, averages: bool) -> _Weights:
     found = _found(directory)
-    names = [spec.name for spec in found.manifest.parameters]
     with found.open() as reader:
+        names = [spec.name for spec in found.manifest.parameters if spec.table is None]
         kept = {name: AVERAGE for name in names if averages and (name, AVERAGE) in reader.dtypes}
         values = {name: reader.value(name, kept.get(name, "")) for name in names}
-        return _Weights(values, found.step, found.manifest.model, bool(kept))
+        for spec in tables_of(found.manifest.parameters):
+            values |= _rows(spec, whole_table(reader, spec))
+    return _Weights(values, found.step, found.manifest.model, bool(kept))
 
 
 def _found(directory: Path) -> Checkpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from grpc_ps.client.commands import tables
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder, read_evaluation
 from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, step_of
+from grpc_ps.client.shared.checkpoint_rows import stored_rows
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.flags import Command, FilePath
 
@@ -100,6 +101,11 @@ def _parameters(found: Inspected) -> list[dict[str, Any]]:
         return []
     with Checkpoint(found.path, found.manifest).open() as reader:
         slots = reader.slots()
+        held = {
+            spec.name: sum(part.count for part in stored_rows(reader, spec))
+            for spec in found.manifest.parameters
+            if spec.table is not None
+        }
     return [
         {
             "name": spec.name,
@@ -109,6 +115,7 @@ def _parameters(found: Inspected) -> list[dict[str, Any]]:
             "bytes": spec.nbytes,
             "slots": list(slots.get(spec.name, ())),
         }
+        | ({"table": asdict(spec.table), "rows": held[spec.name]} if spec.table is not None else {})
         for spec in found.manifest.parameters
     ]
 
@@ -141,5 +148,7 @@ def _parameters_table(parameters: Sequence[Mapping[str, Any]]) -> Any:
     table = tables.make_table("parameters", "parameter", "shape", "type", "bytes", "slots")
     for it in parameters:
         kind = it["dtype"] if it["trainable"] else f"{it['dtype']}, not trainable"
+        if "table" in it:
+            kind = f"{it['dtype']}, table of which {it['rows']:,} rows are held"
         table.add_row(it["name"], str(it["shape"]), kind, f"{it['bytes']:,}", ", ".join(it["slots"]))
     return table

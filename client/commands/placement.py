@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
 from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
 from grpc_ps.client.shared.flags import Command, Real, Whole
+from grpc_ps.client.shared.rows import rows_on_shard
+from grpc_ps.client.shared.tables import TableSpec
 
 # Shards that have a column of their own in the table of parameters.
 _COLUMNS = 8
@@ -31,8 +33,14 @@ class PlacementView:
 
     @property
     def shard_bytes(self) -> list[int]:
-        """Bytes of values on each shard."""
-        return [sum(block.nbytes for block in blocks) for blocks in self.placement.shards]
+        """Bytes of values on each shard, with the rows of tables but lazy ones: of those there is what is touched."""
+        blocks = [sum(block.nbytes for block in blocks) for blocks in self.placement.shards]
+        return [size + self._table_bytes(shard) for shard, size in enumerate(blocks)]
+
+    def _table_bytes(self, shard: int) -> int:
+        count = len(self.placement.shards)
+        whole = [spec for spec in self.parameters if spec.table is not None and not spec.table.lazy]
+        return sum(rows_on_shard(spec.shape[0], shard, count) * spec.shape[1] * 4 for spec in whole)
 
     @property
     def largest_over_mean(self) -> float:
@@ -57,6 +65,7 @@ class PlacementView:
                     "bytes": spec.nbytes,
                     "blocks": self.blocks_of(spec.name),
                 }
+                | ({"table": asdict(spec.table)} if spec.table is not None else {})
                 for spec in self.parameters
             ],
             "shards": [
@@ -142,7 +151,13 @@ def _planned(flags: Mapping[str, Any], shards: int, timeout: float) -> Placement
     record = worker_record(["placement", *typed(flags)], seconds=timeout, what="worker placement")
     try:
         parameters = [
-            ParameterSpec(name=it["name"], shape=tuple(it["shape"]), dtype=it["dtype"], trainable=it["trainable"])
+            ParameterSpec(
+                name=it["name"],
+                shape=tuple(it["shape"]),
+                dtype=it["dtype"],
+                trainable=it["trainable"],
+                table=TableSpec(**it["table"]) if "table" in it else None,
+            )
             for it in record["parameters"]
         ]
         return PlacementView(parameters=parameters, placement=place(parameters, shards))
@@ -158,9 +173,13 @@ def _show(view: PlacementView) -> None:
     parameters = tables.make_table("parameters", "parameter", "shape", "type", "bytes", *columns)
     for spec in view.parameters:
         counts = view.blocks_of(spec.name)
-        listed = " ".join(f"{shard}x{count}" for shard, count in enumerate(counts) if count)
-        cells = [listed] if many else [str(count) if count else "" for count in counts]
         kind = spec.dtype if spec.trainable else f"{spec.dtype}, not trainable"
+        if spec.table is not None:
+            kind = f"{spec.dtype}, {'lazy ' if spec.table.lazy else ''}table"
+            counts = [rows_on_shard(spec.shape[0], shard, len(names)) for shard in range(len(names))]
+        unit = "" if spec.table is None else " rows"
+        listed = " ".join(f"{shard}x{count}{unit}" for shard, count in enumerate(counts) if count)
+        cells = [listed] if many else [f"{count:,}{unit}" if count else "" for count in counts]
         parameters.add_row(spec.name, str(list(spec.shape)), kind, f"{spec.nbytes:,}", *cells)
     record = view.to_dict()
     shards = tables.make_table("shards", "shard", "blocks", "bytes", "share")
