@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,14 @@ def test_one_file_serves_all_commands_and_paths_are_those_of_a_command_line(fold
     assert (one.data_dir, dict(one.stated)) == (Path("data"), {"steps": 50, "mode": "sync", "workers": 2})
     flags = launch.make_context("launch", ["--config", "jobs/job.toml", "--steps", "60"]).params
     assert (flags["shards"], flags["workers"], flags["model"], flags["steps"]) == (2, 2, "mnist", 60)
+
+
+def test_a_file_comes_before_tf_config(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = {"cluster": {"ps": ["c:3"], "worker": ["d:4"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(other))
+    (folder.path / "job.toml").write_text('[worker]\nps = "a:1"\nmodel = "linear"\n', encoding="utf-8")
+    assert build_config(worker.make_context("worker", ["--config", "job.toml"]).params).addresses == ("a:1",)
+    assert build_config(worker.make_context("worker", ["--model", "linear"]).params).addresses == ("c:3",)
 
 
 @pytest.mark.parametrize(("name", "one"), [("psserver", psserver), ("worker", worker), ("launch", launch)])
