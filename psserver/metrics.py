@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.membership import STALENESS_RANGES, Member, Tally
 from grpc_ps.psserver.replay import Replay
+from grpc_ps.psserver.table_memory import TableMemory
 
 PATIENCE = 5.0
 """Seconds for the shard's event loop to say where it stands: less than Prometheus' own 10."""
@@ -90,8 +91,9 @@ class ShardCollector(Collector):
         yield InfoMetricFamily("grpc_ps_shard", "Which shard this is.", value=whole)
         plan = replay.plan if replay.opened else None
         yield _gauge("blocks", "Blocks of parameters on this shard.", len(plan.blocks) if plan else 0)
-        size = sum(block.nbytes for block in plan.blocks) if plan else 0
-        yield _gauge("value_bytes", "Bytes of the parameters on this shard, without slots.", size)
+        size = plan.bytes_on(self._shard) if plan else 0
+        yield _gauge("value_bytes", "Bytes of the parameters on this shard, without slots and lazy tables.", size)
+        yield from _of_tables(replay.tables)
         yield _gauge("staged_bytes", "Memory held for pushes on their way in.", replay.staging.bytes())
         yield _gauge("log_position", "Last entry of the log that this shard carried out.", replay.position)
         yield _gauge("streams", "Training streams that are attached.", len(replay.sessions))
@@ -104,6 +106,16 @@ class ShardCollector(Collector):
         for phase in ("stage", "apply", "encode"):
             seconds.add_metric([phase], times[phase])
         yield seconds
+
+
+def _of_tables(tables: Sequence[TableMemory]) -> Iterator[Metric]:
+    rows = GaugeMetricFamily("grpc_ps_table_rows", "Rows of a table that this shard holds.", labels=["table"])
+    size = GaugeMetricFamily("grpc_ps_table_bytes", "Bytes of those rows, with their slots.", labels=["table"])
+    for table in tables:
+        rows.add_metric([table.spec.name], table.held)
+        size.add_metric([table.spec.name], table.nbytes)
+    if tables:
+        yield from (rows, size)
 
 
 def _of_job(lead: Coordinator) -> Iterator[Metric]:

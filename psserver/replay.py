@@ -41,6 +41,7 @@ from grpc_ps.psserver.residuals import Residuals
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Snapshot
 from grpc_ps.psserver.staging import Key, Staging
+from grpc_ps.psserver.table_memory import TableMemory
 from grpc_ps.psserver.updates import Updates
 
 if TYPE_CHECKING:
@@ -145,6 +146,11 @@ class Replay:
     def deliver(self, position: int, entry: Entry) -> None:
         """Carries out the next entry, now or when those before it are. Never raises: see `on_failure`."""
         self._backlog.deliver(position, entry)
+
+    @property
+    def tables(self) -> Sequence[TableMemory]:
+        """This shard's rows of each table."""
+        return self._updates.tables
 
     @property
     def delivered(self) -> int:

@@ -22,7 +22,7 @@ from grpc_ps.psserver.regions import RegionValues, region_values
 from grpc_ps.psserver.row_gradients import average_rows, limit_rows, squares_of_tables
 from grpc_ps.psserver.snapshot import Snapshot, WithRows
 from grpc_ps.psserver.squares import squares
-from grpc_ps.psserver.table_memory import TableView
+from grpc_ps.psserver.table_memory import TableMemory, TableView
 from grpc_ps.psserver.tail import Wanted
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class Updates:
     def views(self, *, slots: bool = False) -> list[TableView]:
         """Every table as it is now, with its slots if asked for; nothing is copied."""
         return [memory.view(slots=slots) for memory in self._tables.memory] if self._tables is not None else []
+
+    @property
+    def tables(self) -> Sequence[TableMemory]:
+        """Every table; none before the job is open."""
+        return self._tables.memory if self._tables is not None else ()
 
     def with_rows(self, release: Snapshot, wanted: Wanted) -> Snapshot:
         """A release with the rows that its worker wants behind it: copies of them as they are now."""

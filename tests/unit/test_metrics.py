@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ class _Shard:
 
     def __init__(self) -> None:
         self.plan, self.opened, self.position, self.times = None, False, 7, shard_times()
+        table = SimpleNamespace(spec=SimpleNamespace(name="words"), held=3, nbytes=96)
+        self.tables = [table]
         self.staging = type("Staging", (), {"bytes": lambda self: 320})()
         self.sessions = _Sessions()
 
@@ -107,6 +110,7 @@ def test_a_follower_tells_of_itself_alone() -> None:
     (info,) = (name for name in told if name.startswith("grpc_ps_shard_info"))
     assert 'role="follower",shard="1",shards="2"' in info
     assert (told["grpc_ps_log_position"], told["grpc_ps_staged_bytes"], told["grpc_ps_streams"]) == (7, 320, 2)
+    assert (told['grpc_ps_table_rows{table="words"}'], told['grpc_ps_table_bytes{table="words"}']) == (3, 96)
     assert (told["grpc_ps_received_bytes_total"], told["grpc_ps_sent_bytes_total"]) == (11, 12)
     assert told["process_resident_memory_bytes"] > 1e6
     assert "grpc_ps_global_step" not in told
