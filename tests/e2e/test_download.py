@@ -19,7 +19,7 @@ pytestmark = [
 
 def test_a_launch_downloads_trains_and_needs_nothing_the_second_time(tmp_path: Path) -> None:
     folder = Path(os.environ["GRPC_PS_DATA"]) / "mnist"
-    flags = ["--model", "mnist", "--workers", 2, "--steps", 20, "--data-dir", tmp_path / "data", "--download"]
+    flags = ["--model", "mnist", "--steps", 20, "--data-dir", tmp_path / "data", "--download"]
     flags += ["--log-dir", tmp_path / "logs"]
     with FileServer({path.name: path.read_bytes() for path in folder.iterdir()}) as server:
         asked = [*flags, "--download-url", server.address]
