@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from grpc_ps.models.datasets.crops import Crops, scale_contrast, standardize
-from grpc_ps.worker.data import source
+from grpc_ps.worker.data import Order, source
 
 COUNT = 40
 
@@ -84,6 +84,9 @@ def test_a_batch_depends_on_seed_and_number_alone() -> None:
     ahead = [one.batch(number) for number in range(5)]
     assert np.array_equal(two.batch(3)[0], ahead[3][0])
     assert not np.array_equal(source(crops(), batch_size=8, seed=6).batch(3)[0], ahead[3][0])
+    indices = Order(examples=COUNT, batch_size=8, seed=5).indices(3)
+    own, _ = crops().augment(indices, np.random.Generator(np.random.PCG64([5, 3, 1])))
+    assert np.array_equal(ahead[3][0], own), "the generator is of seed and number, and of nothing else's numbers"
     # The next epoch has the same examples, distorted otherwise.
     later = [one.batch(number) for number in range(5, 10)]
     assert sorted(np.concatenate([labels for _, labels in later])) == list(range(COUNT))
