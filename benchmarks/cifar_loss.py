@@ -57,6 +57,9 @@ def rounds(examples: int, batch_size: int, workers: int) -> Iterator[range]:
 
 def theirs(arguments: argparse.Namespace) -> tuple[list[float], float]:
     """The loss of each step, and the accuracy in percent at the end."""
+    from grpc_ps.worker.device import start_tensorflow
+
+    start_tensorflow(threads=1, device=None)
     import numpy as np
     import tensorflow as tf
 
@@ -64,8 +67,6 @@ def theirs(arguments: argparse.Namespace) -> tuple[list[float], float]:
     from grpc_ps.models.datasets import open_data
     from grpc_ps.worker.data import source
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     first = Cifar10()
     first.initialize(arguments.seed)
     values = {it.name.removesuffix(":0"): tf.Variable(it.read_value()) for it in first.variables}
