@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has network namespaces"),
 ]
 
-STEPS = 1000
+STEPS = 1500
 
 
 class Cluster:
@@ -65,9 +65,9 @@ def test_a_host_that_is_cut_off_comes_back_and_the_job_ends_at_its_step(tmp_path
                 hosts.cut(3)
                 lead.until("worker_gone worker=1 ")
                 stays.until("worker 0: global_step", after=len(stays.lines))
+                hosts.heal(3)
                 # Whatever the pace: it must not be over before the other one is back.
                 cluster.set("--pause")
-                hosts.heal(3)
                 goes.until("joining_again")
                 lead.until(r"joined worker=1 incarnation=\d+", after=lines_until(lead, "worker_gone"))
                 cluster.set("--resume")
