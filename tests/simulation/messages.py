@@ -12,6 +12,7 @@ from grpc_ps.client.shared.wire_form import WireForm
 from grpc_ps.protos import parameter_server_pb2 as wire
 from grpc_ps.psserver.lead.log import Answer, Done, PushId
 from grpc_ps.psserver.lead.parts import Push
+from grpc_ps.psserver.tail import ShardTables
 
 GRADIENTS: int = wire.PushHeader.KIND_GRADIENTS
 VALUES: int = wire.PushHeader.KIND_VALUES
@@ -32,6 +33,8 @@ class Plan:
         self.gradients = self.values = Layout((), (), IMAGE_BYTES)
         self.squared = self.blocks = ()
         self.push = WireForm()
+        self.tables = ShardTables((), 0, 1)
+        self.clips_norm = False
 
 
 PLAN = Plan()
