@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from grpc_ps.models.optional import BatchLoss, BatchMetrics, FitsData, ModelError, Predicts, Seeded
 from grpc_ps.models.spec import (
     Array,
     AugmentedDataset,
@@ -33,15 +34,21 @@ __all__ = [
     "Array",
     "AugmentedDataset",
     "Batch",
+    "BatchLoss",
+    "BatchMetrics",
     "DataBundle",
     "DataFileError",
     "DataLoader",
     "Dataset",
     "EndlessDataset",
+    "FitsData",
     "Lookup",
     "Model",
     "ModelDefaults",
     "ModelEntry",
+    "ModelError",
+    "Predicts",
+    "Seeded",
     "StreamDataset",
     "Table",
     "TableModel",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # Models are listed, and their arguments checked, without Ten
     import tensorflow as tf
 
 Array: TypeAlias = npt.NDArray[Any]
+Setting: TypeAlias = float | int | str | bool
 Batch: TypeAlias = tuple[Array, Array]
 """Features and labels of some examples; the first extent of both is the number of examples."""
 
@@ -32,14 +33,16 @@ class ModelDefaults:
     """What a model trains with where nobody states anything else.
 
     `hyper` has further settings by their names among the job's, such as `initial_accumulator`, `schedule` or
-    `moving_average`. `steps` are global steps.
+    `moving_average`. `steps` are global steps. With `unsupported`, the reason why the model's own optimizer is not this
+    one, a job has to state an optimizer.
     """
 
     optimizer: str
     learning_rate: float
     batch_size: int
     steps: int
-    hyper: Mapping[str, float | str] = field(default_factory=dict)
+    hyper: Mapping[str, Setting] = field(default_factory=dict)
+    unsupported: str = ""
 
 
 @runtime_checkable
@@ -140,7 +143,7 @@ DataLoader: TypeAlias = Callable[[Path | None], DataBundle]
 
 
 class Model(Protocol):
-    """A model to be trained.
+    """A model to be trained. `optional` has what one may have beyond this.
 
     `variables` are all the tensors that workers share; the names, without ":0", are the names on the wire and
     must differ. By how much `losses` changes one that is not trainable (batch-norm statistics) is shared too, if it is

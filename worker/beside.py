@@ -14,7 +14,7 @@ from grpc_ps.client.shared.logs import event
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluation, Evaluator
-from grpc_ps.worker.loading import ModelFactory, load_data
+from grpc_ps.worker.loading import ModelFactory, fit, load_data
 from grpc_ps.worker.progress import metrics_text
 
 if TYPE_CHECKING:  # It needs TensorBoard, which not everybody has.
@@ -42,7 +42,10 @@ def evaluate_beside(
     """
     with placed(config.device):
         model = factory()
-    test = load_data(model, name=config.data, directory=config.data_dir).test
+    data = load_data(model, name=config.data, directory=config.data_dir)
+    with placed(config.device):
+        fit(model, data, name=config.model)
+    test = data.test
     if test is None:
         raise UsageError(f"TF_CONFIG: task.type evaluator: the data of --model {config.model} has no test set")
     steps: list[int] = []

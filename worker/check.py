@@ -20,7 +20,8 @@ def check(config: WorkerConfig) -> None:
         DataError: a file is missing or not what it should be, or first values are not finite.
     """
     setup_logging("worker")
-    if config.model not in models.MODELS or config.initial is not None or "until" in config.stated:
+    own_data = config.data is not None and ":" in config.data
+    if config.model not in models.MODELS or own_data or config.initial is not None or "until" in config.stated:
         _check_model(config)
     elif config.data_dir is not None or "epochs" in config.stated:
         fetch_data(models.MODELS[config.model].data, config)
@@ -39,7 +40,7 @@ def _check_epochs(config: WorkerConfig, train: models.TrainData) -> None:
 
 def _check_model(config: WorkerConfig) -> None:
     from grpc_ps.worker.device import placed, start_tensorflow
-    from grpc_ps.worker.loading import load_data, model_factory
+    from grpc_ps.worker.loading import fit, load_data, model_factory
 
     start_tensorflow(threads=config.threads, device=config.device)
     from grpc_ps.worker.evaluate import Evaluator, check_until
@@ -49,9 +50,11 @@ def _check_model(config: WorkerConfig) -> None:
 
     with placed(config.device):
         model = model_factory(config.model, config.arguments)()
-    specs = dense_specs(model_specs(model))
     fetch_data(model.data, config)
     data = load_data(model, name=config.data, directory=config.data_dir)
+    with placed(config.device):
+        fit(model, data, name=config.model)
+    specs = dense_specs(model_specs(model))
     _check_epochs(config, data.train)
     if config.initial is not None:
         check_initial(config.initial, specs)

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 from grpc_ps.client import ParameterSpec, PSClient
 from grpc_ps.client.shared.errors import Mismatch, UsageError
-from grpc_ps.models import Array
+from grpc_ps.models import Array, FitsData
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluator
-from grpc_ps.worker.loading import load_data, model_factory
+from grpc_ps.worker.loading import fit, load_data, model_factory
 from grpc_ps.worker.progress import metrics_text
 from grpc_ps.worker.tables import dense_specs, model_specs
 
@@ -30,7 +30,10 @@ class Parameters:
         Raises:
             UsageError: it cannot be made, or not be shared.
         """
-        return cls(model_specs(model_factory(config.model, config.arguments)()))
+        model = model_factory(config.model, config.arguments)()
+        if isinstance(model, FitsData):
+            fit(model, load_data(model, name=config.data, directory=config.data_dir), name=config.model)
+        return cls(model_specs(model))
 
     def record(self) -> dict[str, object]:
         """For programs."""
@@ -92,7 +95,10 @@ class Evaluated:
         """
         with placed(config.device):
             model = model_factory(config.model, config.arguments)()
-        test = load_data(model, name=config.data, directory=config.data_dir).test
+        data = load_data(model, name=config.data, directory=config.data_dir)
+        with placed(config.device):
+            fit(model, data, name=config.model)
+        test = data.test
         if test is None:
             raise UsageError(f"--model {config.model}: its data has no test set to evaluate on; choose other data")
         with PSClient(config.addresses, timeout=config.connect_timeout, security=config.security) as client:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from grpc_ps.client import PSClient, PsError, TrainingSession
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.rows import Ids
-from grpc_ps.models import Array, Dataset, Model
+from grpc_ps.models import Array, BatchMetrics, Dataset, Model
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.failures import describe_error, models_own_errors
 from grpc_ps.worker.slots import as_fed
@@ -43,6 +44,8 @@ class Evaluator:
         self._data = data
         self._device = device
         self._metrics: Any = tf.function(self._compute, reduce_retracing=True)
+        self._accumulator: BatchMetrics | None = model if isinstance(model, BatchMetrics) else None
+        self._names: list[str] | None = None
         self._tables = sorted(tables_of(model))
         self._ids: dict[str, Ids] | None = None
         self._rows: Mapping[str, Array] = {}
@@ -54,19 +57,20 @@ class Evaluator:
         *,
         stop: Callable[[], bool] = lambda: False,
     ) -> dict[str, float]:
-        """Means over all examples by metric; nothing if `stop` said so on the way. `rows` are of `needed_rows`."""
+        """Means by metric, or what the model's own find; nothing if `stop` said so. `rows` are of `needed_rows`."""
         self._rows = rows or {}
         for variable in self._model.variables:
             variable.assign(values[wire_name(variable)])
+        if self._accumulator is not None:
+            self._accumulator.reset_metrics()
         sums: dict[str, float] = {}
         for indices in self._batches():
             if stop():
                 return {}
-            features, labels = as_fed(self._data.take(indices))
-            found = self._of_batch(features, labels)
-            for name, total in found.items():
-                sums[name] = sums.get(name, 0.0) + float(total)
-        return {name: total / self.examples for name, total in sums.items()}
+            for name, total in self._of_batch(*as_fed(self._data.take(indices))).items():
+                before = 0.0 if self._accumulator is not None else sums.get(name, 0.0)
+                sums[name] = before + float(total)
+        return sums if self._accumulator is not None else {name: sums[name] / self.examples for name in sums}
 
     @property
     def examples(self) -> int:
@@ -74,9 +78,11 @@ class Evaluator:
         return self._data.examples
 
     def names(self) -> list[str]:
-        """The names of the metrics, which the model has to be run for, on one example."""
-        self._rows = {}
-        return sorted(self._of_batch(*as_fed(self._data.take(np.arange(1)))))
+        """The names of the metrics, which the model has to be run for, on one example: once, before it evaluates."""
+        if self._names is None:
+            self._rows = {}
+            self._names = sorted(self._of_batch(*as_fed(self._data.take(np.arange(1)))))
+        return self._names
 
     def needed_rows(self) -> dict[str, Ids]:
         """The ids of the rows that the examples look up, by table. Worked out once."""
@@ -102,12 +108,14 @@ class Evaluator:
             return np.zeros((len(ids), tables_of(self._model)[name].dim), np.float32)
         return self._rows[name][np.searchsorted(self.needed_rows()[name], ids)]
 
-    def _batches(self) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
+    def _batches(self) -> Iterator[npt.NDArray[np.int64]]:
         for start in range(0, self._data.examples, _BATCH):
             yield np.arange(start, min(start + _BATCH, self._data.examples))
 
     def _compute(self, features: tf.Tensor, labels: tf.Tensor, *of_tables: Any) -> dict[str, tf.Tensor]:
         with placed(self._device):
+            if self._accumulator is not None:
+                return dict(self._accumulator.update_metrics(features, labels))
             model: Any = self._model
             lookups = [
                 {name: StepRows(name, *pair) for name, *pair in zip(self._tables, *of_tables, strict=True)}

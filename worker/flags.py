@@ -16,11 +16,12 @@ from grpc_ps.worker.config import Value
 
 
 class _DataName(OneOf):
-    """One of some words, or a list of files."""
+    """One of some words, a list of files, or a place in a user's own code."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Returns what was typed, or raises click.UsageError."""
-        return value if parts_of(value) else super().convert(value, param, ctx)
+        free = ":" in str(value) or parts_of(value)
+        return str(value) if free else super().convert(value, param, ctx)
 
 
 def model_options(command: Decorated) -> Decorated:
@@ -48,9 +49,9 @@ def data_options(command: Decorated) -> Decorated:
         click.option(
             "--data",
             type=_DataName(*CHOICES, PARTS[0]),
-            metavar=f"{'|'.join(CHOICES)}|{PARTS[0]},...",
+            metavar=f"{'|'.join(CHOICES)}|{PARTS[0]},...|file.py:attribute",
             help="Data that needs no files; without --data-dir too, digits for mnist, synthetic for cifar10. Or, with"
-            " --data-dir, the training files of CIFAR-10 that are wanted.",
+            " --data-dir, the training files of CIFAR-10 that are wanted. Or your own.",
         ),
         click.option(
             "--data-dir",
@@ -98,7 +99,11 @@ def check_data(model: str, name: str | None, directory: Path | None) -> None:
     """
     from grpc_ps import models
     from grpc_ps.models.datasets import ChoiceError, choose
+    from grpc_ps.worker.loading import check_data_place
 
+    if name is not None and ":" in name:
+        check_data_place(name)
+        return
     default = models.MODELS[model].data if model in models.MODELS else CHOICES[0]
     try:
         choose(default, name=name, directory=directory)

@@ -1,27 +1,42 @@
-"""Finding the model that --model names, one of ours or an attribute of a user's file or module, and its data."""
+"""The model that --model names, one of ours or an attribute of a user's file or module, and its data."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from grpc_ps import models
 from grpc_ps.client.shared.errors import DataError, UsageError
 from grpc_ps.client.shared.flags import did_you_mean
-from grpc_ps.models import DataBundle, DataFileError, Model
+from grpc_ps.models import (
+    Batch,
+    DataBundle,
+    DataFileError,
+    DataLoader,
+    Dataset,
+    EndlessDataset,
+    FitsData,
+    Model,
+    ModelError,
+)
 from grpc_ps.models.datasets import ChoiceError, open_data
+from grpc_ps.models.datasets.own import own_loader
 from grpc_ps.worker.config import Value
 from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.imports import check_place, find_attribute, import_place
 
 ModelFactory: TypeAlias = Callable[[], Model]
 
-_PARTS = ("name", "variables", "defaults", "shown", "data", "initialize", "losses", "metrics")
+PARTS = ("name", "variables", "defaults", "shown", "data", "initialize", "losses", "metrics")
+"""What every model has."""
 _MODULE = "grpc_ps_user_model"
+_DATA_MODULE = "grpc_ps_user_data"
 
 
 def check_model(name: str, arguments: Mapping[str, Value]) -> None:
@@ -32,7 +47,7 @@ def check_model(name: str, arguments: Mapping[str, Value]) -> None:
     """
     where, colon, attribute = name.partition(":") if not name.endswith(".py") else (name, "", "")
     if colon or where.endswith(".py"):
-        _check_place(name, where, attribute)
+        check_place(f"--model {name}", where, attribute)
         return
     try:
         entry = models.entry(name)
@@ -40,13 +55,6 @@ def check_model(name: str, arguments: Mapping[str, Value]) -> None:
         raise UsageError(f"--model: {error}, or file.py:attribute, or package.module:attribute") from None
     for key, value in arguments.items():
         _check_argument(name, entry.arguments, key, value)
-
-
-def _check_place(name: str, where: str, attribute: str) -> None:
-    if not where or not attribute.isidentifier():
-        raise UsageError(f"--model {name}: expected file.py:attribute or package.module:attribute")
-    if where.endswith(".py") and not Path(where).is_file():
-        raise UsageError(f"--model {name}: there is no file {where}")
 
 
 def _check_argument(model: str, known: Mapping[str, models.Argument], key: str, value: Value) -> None:
@@ -67,64 +75,99 @@ def model_factory(name: str, arguments: Mapping[str, Value]) -> ModelFactory:
         UsageError: there is no such thing, or importing it fails; `check_model` has to be called before.
     """
     where, colon, attribute = name.rpartition(":")
-    made: Any = _attribute(name, _import(name, where), attribute) if colon else models.load(name)
+    if not colon:
+        ours = models.load(name)
+        return lambda: _make(name, ours, arguments, None)
+    flag = f"--model {name}"
+    module = import_place(flag, where, as_module=_MODULE)
+    made = find_attribute(flag, module, attribute)
+    if is_keras(made):
+        return _object_factory(name, made, module)
     if not callable(made):
         kind = type(made).__name__
-        raise UsageError(f"--model {name}: is of type {kind}, expected a class or function that makes the model")
-    return lambda: _make(name, made, arguments)
+        raise UsageError(f"{flag}: is of type {kind}, expected a class or function that makes the model")
+    return lambda: _make(name, made, arguments, module)
 
 
-def _import(name: str, where: str) -> ModuleType:
-    try:
-        return _import_file(Path(where)) if where.endswith(".py") else _import_module(where)
-    except Exception as error:  # Whatever a user's module raises.
-        raise UsageError(f"--model {name}: cannot import {where}: {describe_error(error)}") from error
+def is_keras(value: Any) -> bool:
+    """Whether it is a Keras model. Who has one has imported Keras; for others it is not imported."""
+    keras: Any = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.Model)
 
 
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module  # Dataclasses and pickles in the file look for their module there.
-    spec.loader.exec_module(module)
-    return module
+def _object_factory(name: str, first: Any, module: ModuleType) -> ModelFactory:
+    """Makes models of a user's file that has the Keras model itself: by running the file again, for all but one."""
+    where, _, attribute = name.rpartition(":")
+    ready = [first]
+
+    def again() -> Any:
+        if where.endswith(".py"):
+            return getattr(import_place(f"--model {name}", where, as_module=_MODULE), attribute)
+        return getattr(importlib.reload(module), attribute)
+
+    return lambda: _adapted(name, ready.pop() if ready else again(), again, module)
 
 
-def _import_module(where: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # As `python -m` has it; a console script does not.
-    return importlib.import_module(where)
-
-
-def _attribute(name: str, module: ModuleType, attribute: str) -> Any:
-    if not hasattr(module, attribute):
-        public = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        hint = did_you_mean(attribute, public)
-        raise UsageError(f"--model {name}: no {attribute}{hint}; there are: {', '.join(public) or 'none'}")
-    return getattr(module, attribute)
-
-
-def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Value]) -> Model:
+def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Value], module: ModuleType | None) -> Model:
     try:
         model: Model = factory(**arguments)
     except Exception as error:  # Whatever a user's model raises.
         raise UsageError(f"--model {name}: cannot be made: {describe_error(error)}") from error
-    missing = [part for part in _PARTS if not hasattr(model, part)]
+    if is_keras(model):
+        return _adapted(name, model, lambda: factory(**arguments), module)
+    missing = [part for part in PARTS if not hasattr(model, part)]
     if missing:
         raise UsageError(f"--model {name}: {type(model).__name__} lacks {', '.join(missing)} (see grpc_ps.models.spec)")
     return model
 
 
+def _adapted(name: str, model: Any, again: Callable[[], Any], module: ModuleType | None) -> Model:
+    from grpc_ps.models.keras_model import KerasModel
+
+    try:
+        return KerasModel(model, again, _data_beside(module))
+    except ModelError as error:
+        raise UsageError(f"--model {name}: {error}") from error
+
+
+def _data_beside(module: ModuleType | None) -> str | DataLoader:
+    """The data that a Keras model's own file has: `DATA`, or a function `data`; else the embedded digits."""
+    found = getattr(module, "DATA", None)
+    if found is None and callable(getattr(module, "data", None)):
+        found = getattr(module, "data", None)
+    if found is None:
+        return "digits"
+    return found if isinstance(found, str) else own_loader(found, getattr(found, "__name__", "DATA"))
+
+
+def check_data_place(name: str) -> None:
+    """Refuses a --data with a colon that names no file. Raises UsageError."""
+    where, _, attribute = name.rpartition(":")
+    check_place(f"--data {name}", where, attribute)
+
+
 def load_data(model: Model, *, name: str | None, directory: Path | None) -> DataBundle:
-    """Loads and checks the model's data whole.
+    """Loads and checks the model's data whole: its own, or what --data names.
 
     Raises:
         DataError: a file is missing or not what it should be.
         UsageError: the model does not take that data.
     """
+    data = model.data
+    if name is not None and ":" in name:
+        where, _, attribute = name.rpartition(":")
+        flag, name = f"--data {name}", None
+        module = import_place(flag, where, as_module=_DATA_MODULE)
+        data = own_loader(find_attribute(flag, module, attribute), attribute)
+    return open_bundle(data, of=model.name, name=name, directory=directory)
+
+
+def open_bundle(
+    data: str | DataLoader, *, of: str, name: str | None = None, directory: Path | None = None
+) -> DataBundle:
+    """Loads data whole, for a model that is called `of`. Raises what `load_data` does."""
     try:
-        bundle = open_data(model.data, name=name, directory=directory)
+        bundle = open_data(data, name=name, directory=directory)
         if not isinstance(bundle, DataBundle):
             raise TypeError(f"expected a DataBundle, got {type(bundle).__name__}")
         return bundle
@@ -133,4 +176,33 @@ def load_data(model: Model, *, name: str | None, directory: Path | None) -> Data
     except ChoiceError as error:
         raise UsageError(str(error)) from error
     except Exception as error:  # Whatever a user's loader raises.
-        raise DataError(f"the data of model {model.name!r} cannot be loaded: {describe_error(error)}") from error
+        raise DataError(f"the data of model {of!r} cannot be loaded: {describe_error(error)}") from error
+
+
+def fit(model: Model, data: DataBundle, *, name: str) -> Model:
+    """Shows the model an example, if it wants to see one, and returns it. `name` is what --model says.
+
+    Raises:
+        UsageError: the model does not take this data.
+    """
+    example = _example(data) if isinstance(model, FitsData) else None
+    try:
+        if example is not None and isinstance(model, FitsData):
+            from grpc_ps.worker.slots import as_fed  # Flags are checked without TensorFlow.
+
+            model.fit_to(*as_fed(example))
+        _ = model.variables
+    except ModelError as error:
+        raise UsageError(f"--model {name}: {error}") from error
+    return model
+
+
+def _example(data: DataBundle) -> Batch | None:
+    """A batch of one example; None if none can be had without using it up."""
+    train = data.train
+    if isinstance(train, Dataset):
+        return train.take(np.arange(1))
+    if isinstance(train, EndlessDataset):
+        return train.draw(np.random.Generator(np.random.PCG64([0, 0])), 1)
+    found: Batch | None = train.example() if hasattr(train, "example") else None
+    return data.test.take(np.arange(1)) if found is None and data.test is not None else found

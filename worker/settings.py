@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import ModelDefaults, TrainData
 from grpc_ps.worker.config import Value, WorkerConfig
 
@@ -24,7 +25,13 @@ def stated_settings(config: WorkerConfig, train: TrainData) -> dict[str, Value]:
 
 
 def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> dict[str, Value]:
-    """What this worker would choose. Another end that the user states replaces the model's number of steps."""
+    """What this worker would choose. Another end that the user states replaces the model's number of steps.
+
+    Raises:
+        UsageError: the model's own optimizer is not possible, and none is stated.
+    """
+    if defaults.unsupported and "optimizer" not in stated:
+        raise UsageError(f"{defaults.unsupported}; state one with --optimizer")
     # What a model names itself must not replace what it says here, or the end that the user states.
     hyper = {name: value for name, value in defaults.hyper.items() if name != "steps"}
     chosen: dict[str, Value] = {

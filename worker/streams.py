@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.models import Batch, StreamDataset
@@ -56,6 +57,12 @@ class StreamFeed:
             return None
         self._taken += 1
         return replace(ready, number=number)
+
+
+def shared_out(data: StreamDataset, settings: Mapping[str, Any]) -> StreamDataset:
+    """The data of a job with these settings. What knows how to be shared is, among the workers that the job states."""
+    among: Callable[[int], StreamDataset] | None = getattr(data, "among", None)
+    return data if among is None else among(int(settings.get("workers", 1)) + int(settings.get("backup", 0)))
 
 
 def _batches(data: StreamDataset, batch_size: int, seed: int, share: int) -> Iterator[Batch]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -22,6 +23,18 @@ _LOGGER = logging.getLogger("grpc_ps.worker")
 
 NON_FINITE_LIMIT = 5
 """Refused pushes in a row after which a worker gives up: its model or data is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A step that was answered: the mean loss of its examples, and what became of it.
+
+    The loss is None where nothing was computed: when the worker has just joined, or has no data left.
+    """
+
+    reply: Reply
+    loss: tf.Tensor | None = None
+    examples: int = 0
 
 
 class Trainer:
@@ -66,17 +79,31 @@ class Trainer:
             NonFinite: `NON_FINITE_LIMIT` pushes in a row were refused.
             PsError: whatever the session raises.
         """
+        for _ in self.steps(session, feed, target=target):
+            pass
+
+    def steps(self, session: TrainingSession, feed: Feed, *, target: int) -> Iterator[Trained]:
+        """As `train`, but step by step; the first one is the answer with the first parameters, without a loss.
+
+        The parameters are those of the yielded reply until the next step is asked for.
+        """
         reply = session.begin()
         self._progress.begin(session.worker, reply.global_step, target)
         gradients = self._gradients(session, feed)
+        yield Trained(reply)
         while not reply.done:
-            reply = self._one_step(session, gradients, reply)
+            step = self._one_step(session, gradients, reply)
+            reply = step.reply
+            yield step
+        self._end(session, reply)
+
+    def _end(self, session: TrainingSession, reply: Reply) -> None:
         self._progress.global_step = max(reply.global_step, self._progress.global_step)
         self._progress.loss = None if self._loss is None else float(self._loss)
         if reply.exit_code:
             raise JobFailed(reply.reason, exit_code=reply.exit_code)
         self._progress.ended = reply.reason
-        self._progress.shown = self._shown(session.parameters)
+        self._progress.shown = self.shown(session.parameters)
 
     def _gradients(self, session: TrainingSession, feed: Feed) -> Gradients | TableGradients:
         parameters = session.parameters
@@ -87,16 +114,16 @@ class Trainer:
         lap, send = session.times.lap, session.send
         return Gradients(self._step, variables, parameters, feed, overlap=overlap, lap=lap, send=send)
 
-    def _one_step(self, session: TrainingSession, gradients: Gradients | TableGradients, reply: Reply) -> Reply:
+    def _one_step(self, session: TrainingSession, gradients: Gradients | TableGradients, reply: Reply) -> Trained:
         session.times.skip()
         reply = gradients.ready(reply)
         if reply.done:
-            return reply
+            return Trained(reply)
         assert reply.batch is not None, "a release has parameters and a batch number together"
         computed = gradients.due(reply.batch, reply.global_step)
         if computed is None:
             event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
-            return session.finish()
+            return Trained(session.finish())
         self._loss = computed.loss
         self._at("computed")
         gradients.send(computed, reply.hint)
@@ -105,14 +132,14 @@ class Trainer:
         reply = session.wait()
         self._at("answered")
         if self._progress.step(reply.global_step, reply.outcome, computed.batch.examples):
-            self._progress.show(computed.loss, self._shown(session.parameters))
+            self._progress.show(computed.loss, self.shown(session.parameters))
         self._observe(reply, computed.loss)
         if reply.outcome == "LATE" and gradients.overlaps:
             # The job was set to another mode, which takes gradients of its present step alone.
             gradients.overlaps = False
             event(_LOGGER, "overlap_ended", global_step=reply.global_step, why="a push was late: the job is in rounds")
         self._account(session, reply)
-        return reply
+        return Trained(reply, computed.loss, computed.batch.examples)
 
     def _account(self, session: TrainingSession, reply: Reply) -> None:
         progress = self._progress
@@ -127,5 +154,6 @@ class Trainer:
                 " lower --learning-rate, or check the data"
             )
 
-    def _shown(self, parameters: Mapping[str, Array]) -> dict[str, float]:
+    def shown(self, parameters: Mapping[str, Array]) -> dict[str, float]:
+        """The values of the variables that the model shows."""
         return {name: float(parameters[name].reshape(-1)[0]) for name in self._model.shown}

@@ -15,8 +15,8 @@ from grpc_ps.worker.tensors import share
 
 
 def wire_name(variable: tf.Variable) -> str:
-    """The variable's name as a parameter."""
-    name: str = variable.name
+    """The variable's name as a parameter: TensorFlow's, or the one that the model gave it (`models.optional.named`)."""
+    name: str = getattr(variable, "wire_name", None) or variable.name
     return name.removesuffix(":0")
 
 

@@ -53,7 +53,11 @@ _CHECK_SECONDS = 120.0
 @click.option("--model", required=True, metavar="NAME", help="A model's name, file.py:attribute or module:attribute.")
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
 @click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
-@click.option("--data", metavar="NAME", help="Data that needs no files: digits or synthetic; or a part of the files.")
+@click.option(
+    "--data",
+    metavar="NAME",
+    help="Data that needs no files: digits or synthetic; a part of the files; or your own, file.py:attribute.",
+)
 @download_options
 @click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
@@ -180,9 +184,10 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
     stated = {name: values[name] for name in (*_JOB_FLAGS, *_WORKER_FLAGS)}
     for name in ("overlap", "download"):
         stated[name] = values[name] or None  # There is no --no-overlap.
-    if stated["mode"] == "sync":
+    # In async whoever comes may join; their number is told where data may have to be shared out among them.
+    if stated["mode"] == "sync" or any(":" in (values[name] or "") for name in ("model", "data")):
         stated["workers"] = workers
-    elif stated["backup"]:
+    if stated["mode"] != "sync" and stated["backup"]:
         raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")
     job_flags.check_job_flags({**stated, "workers": workers})
     if stated["max_staleness"] == NO_BOUND:

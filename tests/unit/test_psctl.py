@@ -141,6 +141,12 @@ def test_launch_passes_on_both_types_of_one_flag(install, capsys):
     assert "--push-dtype float16 --pull-dtype float16" in " ".join(worker_flags(capsys))
 
 
+def test_async_workers_of_own_data_are_told_how_many_share_it(install, capsys):
+    install(workers=2)
+    assert run(["launch", "--model", "linear", "--data", "mine.py:load", "--workers", "2"]) == 0
+    assert "--workers 2" in " ".join(worker_flags(capsys))
+
+
 def test_async_workers_are_not_told_their_number(install, capsys):
     install()
     assert run(["launch", "--model", "linear"]) == 0
