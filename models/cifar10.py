@@ -63,6 +63,7 @@ class Cifar10:
     name = "cifar10"
     data = "cifar10"
     shown: tuple[str, ...] = ()
+    serving = tf.TensorSpec([None, 24, 24, 3], tf.float32, "images")
     defaults = ModelDefaults(
         optimizer="sgd",
         learning_rate=0.1,
@@ -105,3 +106,8 @@ class Cifar10:
         logits = self._logits(features)
         classes = tf.argmax(logits, axis=1, output_type=labels.dtype)
         return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "loss": _cross_entropy(labels, logits)}
+
+    def predict(self, features: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """The likeliest of the `classes`, and the `probabilities` of all; images are standardized crops."""
+        logits = self._logits(features)
+        return {"classes": tf.argmax(logits, axis=1), "probabilities": tf.nn.softmax(logits)}

@@ -19,6 +19,7 @@ class Linear:
     name = "linear"
     data = "line"
     shown = ("w", "b")
+    serving = tf.TensorSpec([None], tf.float32, "x")
     defaults = ModelDefaults(optimizer="sgd", learning_rate=0.1, batch_size=100, steps=1000)
 
     def __init__(self) -> None:
@@ -33,8 +34,12 @@ class Linear:
 
     def losses(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Squared error of each example."""
-        return tf.square(self.w * features + self.b - labels)
+        return tf.square(self.predict(features)["y"] - labels)
 
     def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """Squared error of each example."""
         return {"error": self.losses(features, labels)}
+
+    def predict(self, features: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """The line's `y`."""
+        return {"y": self.w * features + self.b}

@@ -36,6 +36,7 @@ class Mnist:
     name = "mnist"
     data = "digits"
     shown: tuple[str, ...] = ()
+    serving = tf.TensorSpec([None, PIXELS], tf.float32, "pixels")
     defaults = ModelDefaults(
         optimizer="adagrad", learning_rate=0.01, batch_size=100, steps=3000, hyper={"initial_accumulator": 1e-5}
     )
@@ -72,3 +73,8 @@ class Mnist:
         logits = self._logits(features)
         classes = tf.argmax(logits, axis=1, output_type=labels.dtype)
         return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "loss": _cross_entropy(labels, logits)}
+
+    def predict(self, features: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        """The likeliest of the `classes`, and the `probabilities` of all; pixels are in [0, 1]."""
+        logits = self._logits(features)
+        return {"classes": tf.argmax(logits, axis=1), "probabilities": tf.nn.softmax(logits)}

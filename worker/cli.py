@@ -93,8 +93,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
 
 
 _EPILOG = (
-    "Two other forms have flags of their own: `worker placement` prints a model's parameters, and `worker evaluate` the"
-    " metrics of what a cluster has learnt."
+    "Three other forms have flags of their own: `worker placement` prints a model's parameters, `worker evaluate` the"
+    " metrics of what a cluster has learnt, and `worker export` writes a model with given weights."
 )
 
 

@@ -1,15 +1,16 @@
-"""`worker placement` and `worker evaluate`: what `psctl`, which has no TensorFlow, asks of a model."""
+"""`worker placement`, `worker evaluate` and `worker export`: what `psctl`, which has no TensorFlow, asks of a model."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from grpc_ps.client.shared.flags import Command, connect_timeout_option
+from grpc_ps.client.shared.flags import Command, FilePath, OneOf, connect_timeout_option
 from grpc_ps.client.shared.security_flags import security_from_flags, security_options
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
@@ -82,4 +83,43 @@ def evaluate(_: object, /, **flags: Any) -> int:
     return 0
 
 
-SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType({"placement": placement, "evaluate": evaluate})
+@click.command(cls=Command, context_settings=_SETTINGS)
+@click.argument("target", metavar="FILE.keras|DIR", type=FilePath())
+@click.option(
+    "--weights",
+    required=True,
+    metavar="FILE",
+    type=FilePath(),
+    help="The values, a file that psctl export wrote.",
+)
+@click.option("--format", "form", type=OneOf("keras", "saved-model"), help="Default: by the name.")
+@click.option("--force", is_flag=True, help="Replace what is there.")
+@model_options
+@data_options
+@click.option("--json", is_flag=True, help="Print one line of JSON.")
+@click.pass_obj
+def export(_: object, /, target: Path, weights: Path, form: str | None, force: bool, **flags: Any) -> int:
+    """Writes a model with given weights: a Keras model into FILE.keras, any into the folder DIR as a SavedModel.
+
+    The job's state of an optimizer is not written. Where the model is built by its data only, --data says which.
+    """
+    from grpc_ps.client.shared.export_target import check_target
+    from grpc_ps.worker.initial import open_initial
+
+    form = form or ("keras" if target.suffix == ".keras" else "saved-model")
+    check_target(target, form, force=force)
+    config = _config(flags)
+    values = open_initial(weights)
+    from grpc_ps.worker.device import start_tensorflow
+
+    start_tensorflow(threads=None, device=config.device)
+    from grpc_ps.worker.export import export as write
+
+    done = write(config, values, target, form=form)
+    click.echo(json.dumps(done.record()) if config.json else done.line())
+    return 0
+
+
+SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
+    {"placement": placement, "evaluate": evaluate, "export": export}
+)

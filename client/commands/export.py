@@ -1,7 +1,8 @@
-"""psctl export: a model's weights as one file, out of a checkpoint or of a running cluster."""
+"""psctl export: a model's weights as one file, or the whole model, out of a checkpoint or of a running cluster."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,18 @@ from typing import Any
 import click
 import numpy.typing as npt
 
+from grpc_ps.client.commands.evaluate import OUR_MODELS
+from grpc_ps.client.commands.programs import typed, worker_record
 from grpc_ps.client.commands.target import connect, target_options
-from grpc_ps.client.commands.weights import SUFFIXES, write_weights
+from grpc_ps.client.commands.weights import write_weights
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
 from grpc_ps.client.shared.checkpoint_format import AVERAGE, MANIFEST, step_of
 from grpc_ps.client.shared.checkpoint_rows import whole_table
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
-from grpc_ps.client.shared.flags import Command, FilePath
+from grpc_ps.client.shared.export_target import MODELS, WEIGHTS, check_target, form_of
+from grpc_ps.client.shared.flags import Command, FilePath, OneOf, Real
 from grpc_ps.client.shared.rows import Rows, tables_of
 
 
@@ -30,8 +34,14 @@ class _Weights:
     averages: bool
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """As typed: a slash at the end means a folder."""
+    FilePath().convert(value, param, ctx)
+    return value
+
+
 @click.command("export", cls=Command)
-@click.argument("file", metavar="FILE", type=FilePath())
+@click.argument("name", metavar="FILE|DIR/", callback=_named)
 @click.option(
     "--checkpoint",
     metavar="DIR",
@@ -39,37 +49,73 @@ class _Weights:
     help="Folder of checkpoints, of which the newest whole one is taken, or of one (step-...). Needs no cluster.",
 )
 @click.option("--raw", is_flag=True, help="The values of parameters, where the job keeps moving averages of them.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace a file, or a SavedModel's folder, that is there.")
+@click.option("--format", "form", type=OneOf(*WEIGHTS, *MODELS), help="What is written. Default: by the name.")
+@click.option("--model", metavar="NAME", help="Model: the job's. May be left out where that is one of ours.")
+@click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="Model: an argument of it. Repeatable.")
+@click.option("--data-dir", metavar="DIR", help="Model: folder with its data files, if its data builds it.")
+@click.option("--data", metavar="NAME", help="Model: data that needs no files, if its data builds it.")
+@click.option("--timeout", type=Real(above=0), default=600.0, show_default=True, help="Seconds a model may take.")
 @target_options
-def export(file: Path, checkpoint: Path | None, raw: bool, force: bool, ps: str | None, log_dir: Path | None) -> None:
-    """Writes a model's weights into FILE.safetensors or FILE.npz.
+def export(
+    name: str,
+    checkpoint: Path | None,
+    raw: bool,
+    force: bool,
+    form: str | None,
+    timeout: float,
+    ps: str | None,
+    log_dir: Path | None,
+    **model: Any,
+) -> None:
+    """Writes a model's weights into FILE.safetensors or FILE.npz, or the model into FILE.keras or DIR/.
 
     They are a running cluster's, of one step, or a checkpoint's with --checkpoint. Every parameter is written in its
     name, shape and type, without the optimizer's slots; .npz has float32 for bfloat16, which NumPy does not know.
     A job with --moving-average has its averages written, unless --raw is given. Of a lazy table NAME there are the rows
     that were updated, as NAME.rows, with NAME.ids. `worker --init-from FILE` begins with what is in the file.
+
+    FILE.keras is for Keras models, and is read by keras.models.load_model. A folder, named with a slash at its end or
+    with --format saved-model, becomes a TensorFlow SavedModel with a serving signature. A worker command writes both.
     """
-    _check(file, force=force)
+    path, form = Path(name), form or form_of(name)
+    check_target(path, form, force=force)
     if checkpoint is None:
         weights = _of_cluster(ps, log_dir, averages=not raw)
     elif ps is not None or log_dir is not None:
         raise UsageError("--checkpoint: is for weights without a cluster; not with --ps or --log-dir")
     else:
         weights = _of_checkpoint(checkpoint, averages=not raw)
-    metadata = {"global_step": str(weights.global_step), "model": weights.model}
-    size = write_weights(file, weights.values, {name: text for name, text in metadata.items() if text})
+    if form in MODELS:
+        size = _write_model(path, form, weights, timeout, {**model, "force": force or None})
+    else:
+        size = _write_weights(path, weights)
     what = "moving averages of " if weights.averages else ""
-    click.echo(f"{file}: {what}{len(weights.values)} parameters of global step {weights.global_step}, {size:,} bytes")
+    click.echo(f"{path}: {what}{len(weights.values)} parameters of global step {weights.global_step}, {size:,} bytes")
 
 
-def _check(file: Path, *, force: bool) -> None:
-    """Refuses a file that cannot be written before anything is read."""
-    if file.suffix not in SUFFIXES:
-        raise UsageError(f"{file}: the name of a file of weights ends in {' or '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
-        raise UsageError(f"{file}: there is no folder {file.absolute().parent}")
-    if file.is_dir() or (file.exists() and not force):
-        raise UsageError(f"{file}: {'is a folder' if file.is_dir() else 'is there already; --force replaces it'}")
+def _write_weights(path: Path, weights: _Weights) -> int:
+    metadata = {"global_step": str(weights.global_step), "model": weights.model}
+    return write_weights(path, weights.values, {name: text for name, text in metadata.items() if text})
+
+
+def _write_model(path: Path, form: str, weights: _Weights, timeout: float, flags: Mapping[str, Any]) -> int:
+    """Has a worker command write the model, which gets the weights as a file.
+
+    Raises:
+        click.UsageError: the model is none of ours, and not named.
+        JobFailed: the command failed.
+    """
+    model = flags["model"] or (weights.model if weights.model in OUR_MODELS else None)
+    if model is None:
+        job = f"the job's model {weights.model!r} is none of {', '.join(OUR_MODELS)}"
+        raise click.UsageError(f"--model: must be given, {job}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "weights.safetensors"
+        _write_weights(file, weights)
+        typed_flags = typed({**flags, "model": model, "format": form, "weights": file})
+        record = worker_record(["export", str(path), *typed_flags], seconds=timeout, what="worker export")
+    return int(record.get("bytes", 0))
 
 
 def _of_cluster(ps: str | None, log_dir: Path | None, *, averages: bool) -> _Weights:

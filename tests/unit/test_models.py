@@ -158,3 +158,11 @@ def test_mnist_learns_the_digits() -> None:
     pixels, classes = bundle.test.take(np.arange(bundle.test.examples))
     metrics = model.metrics(tf.constant(pixels.astype(np.float32) / 255), tf.constant(classes))
     assert metrics["accuracy"].numpy().mean() > 0.93
+
+
+@pytest.mark.parametrize("name", ["cifar10", "linear", "mnist"])
+def test_our_models_can_be_served(name: str) -> None:
+    model = models.load(name)()
+    assert isinstance(model, models.Predicts)
+    features = tf.zeros([2, *model.serving.shape[1:]], model.serving.dtype)
+    assert {len(found) for found in model.predict(features).values()} == {2}

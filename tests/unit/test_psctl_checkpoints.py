@@ -6,11 +6,14 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
+import click
 import ml_dtypes
 import numpy as np
 import pytest
 from checkpoints import RUN, SPECS, state, write
+from fake_programs import install_programs
 from safetensors import deserialize
 
 from grpc_ps.client.client import ClusterStatus, PSClient, Pulled
@@ -181,7 +184,7 @@ def test_a_running_clusters_weights_are_exported(tmp_path, monkeypatch, capsys):
     object.__setattr__(status, "model", "mine")
     averages = {"w": values["w"] + 1}
     pulled = {False: Pulled(30, values), True: Pulled(30, averages, averages=True)}
-    monkeypatch.setattr(PSClient, "pull", lambda self, *, averages: pulled[averages])
+    monkeypatch.setattr(PSClient, "pull", lambda self, *, averages, tables: pulled[averages])
     monkeypatch.setattr(PSClient, "status", lambda self: status)
     for flags, said, expected in (([], "moving averages of ", averages), (["--raw"], "", values)):
         assert run(["export", str(tmp_path / "w.npz"), "--ps", "127.0.0.1:1", "--force", *flags]) == 0
@@ -206,6 +209,41 @@ def test_export_refuses_before_it_reads(folder, tmp_path):
     assert (tmp_path / "w.npz").read_text() == "mine"
     assert run(["export", str(tmp_path / "w.npz"), "--force", *source]) == 0
     assert open_initial(tmp_path / "w.npz").check(MODEL) != []
+
+
+EXPORTING = """
+import json, shutil, sys
+from pathlib import Path
+flags = sys.argv[1:]
+shutil.copy(flags[flags.index("--weights") + 1], "given.safetensors")
+Path("flags").write_text(json.dumps(flags))
+print(json.dumps({"bytes": 1234}))
+"""
+
+
+@pytest.mark.parametrize(("name", "form"), [("m.keras", "keras"), ("served/", "saved-model"), ("x", "saved-model")])
+def test_a_model_is_written_by_a_worker_that_gets_the_weights(folder, tmp_path, monkeypatch, capsys, name, form):
+    install_programs(tmp_path, monkeypatch, worker=EXPORTING)
+    chosen = ["--format", form] if name == "x" else []
+    model = ["--model", "mine.py:build", "--model-arg", "a=1"]
+    assert run(["export", name, "--checkpoint", str(folder.path), *model, *chosen]) == 0
+    flags = json.loads(Path("flags").read_text())
+    weights = flags.pop(flags.index("--weights") + 1)
+    assert flags == ["export", name.rstrip("/"), *model, "--format", form, "--weights", "--json"]
+    assert not Path(weights).exists()
+    assert open_initial(Path("given.safetensors")).check(SPECS) == []
+    assert capsys.readouterr().out == f"{name.rstrip('/')}: {len(SPECS)} parameters of global step 40, 1,234 bytes\n"
+
+
+def test_one_of_our_models_need_not_be_named_for_export(folder, tmp_path, monkeypatch):
+    install_programs(tmp_path, monkeypatch, worker=EXPORTING)
+    assert run(["export", "served/", "--checkpoint", str(folder.path), "--force"]) == 0
+    flags = json.loads(Path("flags").read_text())
+    assert flags[flags.index("--model") + 1] == "mnist"
+    assert "--force" in flags
+    monkeypatch.setattr("grpc_ps.client.commands.export.OUR_MODELS", ("linear",))
+    with pytest.raises(click.UsageError, match="--model: must be given, the job's model 'mnist' is none of linear"):
+        run(["export", "other/", "--checkpoint", str(folder.path)])
 
 
 def test_export_takes_the_newest_that_is_whole_and_says_so(folder, tmp_path, capsys):
