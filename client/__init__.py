@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from grpc_ps.client.client import ClusterStatus, PSClient, Pulled
+    from grpc_ps.client.local_cluster import LocalCluster
     from grpc_ps.client.session import Reply, TrainingSession
     from grpc_ps.client.shared.addresses import parse_addresses
     from grpc_ps.client.shared.blocks import ParameterSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterStatus",
+    "LocalCluster",
     "PSClient",
     "ParameterSpec",
     "PsError",
@@ -32,6 +34,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     homes = {
         "ClusterStatus": "client",
+        "LocalCluster": "local_cluster",
         "PSClient": "client",
         "Pulled": "client",
         "parse_addresses": "shared.addresses",

@@ -1,0 +1,72 @@
+"""A user's own program: README's example, and clusters that leave nothing behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from grpc_ps.client import LocalCluster, PsError
+from grpc_ps.client.cluster_file import is_running
+
+pytestmark = pytest.mark.e2e
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "own.py").write_text(code)
+    return subprocess.run([sys.executable, "own.py"], cwd=folder, capture_output=True, text=True, timeout=110)
+
+
+def gone(pids: list[int], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(is_running, pids))
+
+
+def test_the_first_seeds_regression_is_no_more_than_25_lines_and_finds_the_line(tmp_path: Path) -> None:
+    (code,) = [
+        block for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "Monitored" in block
+    ]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [
+        re.fullmatch(r"step: (\d+), weight: (\S+), bias: (\S+), loss: (\S+)", line) for line in done.stdout.splitlines()
+    ]
+    steps = [(int(found[1]), float(found[2]), float(found[3])) for found in lines if found]
+    assert [step for step, _, _ in steps] == list(range(100, 1001, 100))
+    assert steps[-1][1:] == pytest.approx((0.1, 0.3), abs=0.01)
+
+
+def test_a_local_cluster_ends_with_its_block_whatever_happens_in_it() -> None:
+    pids = []
+    with suppress(ZeroDivisionError), LocalCluster(ps=2) as cluster:
+        pids += cluster.pids
+        with cluster.client(timeout=5) as client:
+            assert client.status().shards[0].address == cluster.addresses.split(",")[0]
+        assert all(map(is_running, pids))
+        raise ZeroDivisionError
+    assert len(pids) == 2
+    assert gone(pids)
+    with pytest.raises(PsError, match=r"ps 0 failed with exit code 2: .*--mode"):
+        LocalCluster(mode="asink").start()
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "raise RuntimeError('the cell fails')", "os._exit(3)"])
+def test_a_local_cluster_ends_with_its_interpreter(end: str, tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom grpc_ps.client import LocalCluster\n"
+        f"cluster = LocalCluster().start()\nprint(*cluster.pids, flush=True)\n{end}\n"
+    )
+    done = run(code, tmp_path)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 1, done.stderr
+    assert gone(pids)

@@ -1,0 +1,52 @@
+"""Batches that a program brings, one for each of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from grpc_ps.client.shared.errors import DataError
+from grpc_ps.models import Batch
+from grpc_ps.worker.slots import Fed, Slots
+
+
+class ProgramData:
+    """A `StreamDataset` in name: the job knows that its batches have no numbers."""
+
+    examples = 0
+    fingerprint = "fed by the program"
+
+    def batches(self, batch_size: int, seed: int, share: int) -> Iterable[Batch]:
+        """None: they come from the program."""
+        return ()
+
+
+class ProgramFeed:
+    """A `Feed` of one batch, the same until the next one is put: a step may have to be computed again."""
+
+    prepared = None
+
+    def __init__(self) -> None:
+        self._slots = Slots()
+        self._batch: tuple[Any, ...] = ()
+
+    def put(self, batch: tuple[Any, ...]) -> None:
+        """Takes features and labels, arrays or tensors."""
+        self._batch = batch
+
+    def prepare(self, number: int | None) -> None:
+        """Nothing: who knows what comes next."""
+
+    def take(self, number: int) -> Fed:
+        """The program's batch under this number.
+
+        Raises:
+            DataError: it is no batch, or not formed as those before.
+        """
+        features, labels = self._batch
+        try:
+            return self._slots.load(number, (np.asarray(features), np.asarray(labels)))
+        except ValueError as error:
+            raise DataError(f"run_step: {error}") from error
