@@ -11,9 +11,10 @@ import hashlib
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -107,9 +108,17 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _part(path: Path) -> Path:
-    """What a file is called until it is whole. Only who holds the lock writes it, so a dead one's is written over."""
-    return path.with_name(f".{path.name}.part")
+@contextmanager
+def _part(path: Path) -> Iterator[Path]:
+    """What a file is called until it is whole and renamed; gone with the block.
+
+    Only who holds the lock writes it, so a dead one's is written over.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _parts(folder: Path) -> list[tuple[str, int]]:
@@ -123,23 +132,25 @@ def _parts(folder: Path) -> list[tuple[str, int]]:
 
 def _fetch(folder: Path, file: Published, url: str, progress: Progress) -> None:
     path = folder / file.name
-    part = _part(path)
-    try:
-        with part.open("wb") as out:
-            _receive(path, file, url, out.write, progress)
-            out.flush()
-            os.fsync(out.fileno())
+    with _part(path) as part:
+        _write(part, _received(path, file, url, progress))
         if file.archive:
             _unpack(part, folder, file)
         else:
             part.rename(path)
-        _sync(folder)
-    finally:
-        part.unlink(missing_ok=True)
+    _sync(folder)
 
 
-def _receive(path: Path, file: Published, url: str, write: Callable[[bytes], object], progress: Progress) -> None:
-    """Writes what the address has, and refuses what is not as published; nothing beyond its size is taken."""
+def _write(part: Path, blocks: Iterable[bytes]) -> None:
+    with part.open("wb") as out:
+        for block in blocks:
+            out.write(block)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _received(path: Path, file: Published, url: str, progress: Progress) -> Iterator[bytes]:
+    """What the address has; refuses what is not as published, and takes nothing beyond its size."""
     digest, size, head = hashlib.sha256(), 0, b""
     progress(file.name, 0, file.size)
     for block in _blocks(path, url):
@@ -147,7 +158,7 @@ def _receive(path: Path, file: Published, url: str, write: Callable[[bytes], obj
         size += len(block)
         if size > file.size:
             break
-        write(block)
+        yield block
         digest.update(block)
         progress(file.name, size, file.size)
     if size != file.size:
@@ -184,13 +195,9 @@ def _unpack(archive: Path, folder: Path, file: Published) -> None:
         for member in tar:
             name = member.name.rpartition("/")[2]
             if name in wanted and member.isfile() and (source := tar.extractfile(member)) is not None:
-                part = _part(folder / name)
-                with part.open("wb") as out:
-                    while block := source.read(_BLOCK):
-                        out.write(block)
-                    out.flush()
-                    os.fsync(out.fileno())
-                part.rename(folder / name)
+                with _part(folder / name) as part:
+                    _write(part, iter(partial(source.read, _BLOCK), b""))
+                    part.rename(folder / name)
                 wanted.discard(name)
     if wanted:
         raise DataFileError(f"{folder / file.name}: has no {', '.join(sorted(wanted))} in it")

@@ -171,6 +171,25 @@ def test_an_archive_is_unpacked_into_the_folder_and_nowhere_else(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.rglob("*.bin")) == ["a.bin", "b.bin"]
 
 
+def test_a_disk_that_is_full_while_an_archive_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tar_of({"batches/a.bin": b"aaa", "batches/b.bin": b"bbb"})
+    file, sync = published("all.tar.gz", data, "a.bin", "b.bin", archive=True), os.fsync
+
+    def full(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/.b.bin.part"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with FileServer({"all.tar.gz": data}) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(DataFileError, match="cannot be written: No space left on device"):
+                fetch(tmp_path, [file], server.address, quiet)
+        assert contents(tmp_path) == {"a.bin": b"aaa"}
+        fetch(tmp_path, [file], server.address, quiet)
+    assert contents(tmp_path) == {"a.bin": b"aaa", "b.bin": b"bbb"}
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
