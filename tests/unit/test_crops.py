@@ -41,18 +41,21 @@ def test_distortions_are_the_tutorials() -> None:
         np.testing.assert_allclose(image, tutorials(images()[index], drawn), rtol=1e-4, atol=1e-4)
 
 
-def test_the_whole_range_of_places_and_mirrors_is_drawn() -> None:
-    # The pixel's value tells its place: a crop's first pixel its corner, the last of the row whether it is mirrored.
-    places = np.broadcast_to(np.arange(1024, dtype=np.int32).reshape(32, 32) % 251, (COUNT, 3, 32, 32)).astype(np.uint8)
-    generator = np.random.Generator(np.random.PCG64(2))
-    one = crops(places)
-    seen = set()
-    for _ in range(20):
-        planes, _ = one.augment(np.arange(COUNT), generator)
-        seen |= {float(image[0, 0, 0] < image[0, 1, 0]) for image in planes}
-    assert seen == {0.0, 1.0}
-    corners = generator.random((2, 10_000)) * 9
-    assert set(corners.astype(int).ravel()) == set(range(9))
+def test_the_whole_range_of_places_and_mirrors_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[np.ndarray, np.ndarray]] = []
+    cut = Crops._crops
+
+    def noted(self: Crops, indices: np.ndarray, corners: np.ndarray, mirrored: np.ndarray) -> np.ndarray:
+        drawn.append((corners, mirrored))
+        return cut(self, indices, corners, mirrored)
+
+    monkeypatch.setattr(Crops, "_crops", noted)
+    one, generator = crops(), np.random.Generator(np.random.PCG64(2))
+    for _ in range(10):
+        one.augment(np.arange(COUNT), generator)
+    corners, mirrored = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    assert [set(axis.tolist()) for axis in corners.T] == [set(range(9))] * 2
+    assert set(mirrored.tolist()) == {False, True}
 
 
 def test_evaluation_sees_the_middle() -> None:
