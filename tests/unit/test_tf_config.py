@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -101,6 +102,12 @@ def test_the_wrong_command_is_told_the_right_one(tf_config: Any) -> None:
     assert refusal(shard_config, "") == said
     tf_config(variable())
     assert refusal(shard_config, "") == "TF_CONFIG: task: must be there, or --shard"
+
+
+def test_a_folder_that_is_named_wins_in_psctl(tf_config: Any, tmp_path: Path) -> None:
+    tf_config(variable())
+    for command in ("status", "watch"):
+        assert "cluster.json: No such file" in refusal(run, [command, "--log-dir", str(tmp_path)])
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", " {} "])
