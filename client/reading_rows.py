@@ -14,6 +14,9 @@ from grpc_ps.client.shared.image import Buffer, Layout, aligned_buffer
 from grpc_ps.client.shared.rows import Array, Ids, Rows, gradients_bytes, split_ids, view_gradients
 from grpc_ps.protos import parameter_server_pb2 as wire
 
+MAX_IDS = 1 << 17
+"""Ids in one call: as many as a message of any shard has room for."""
+
 _NOTHING = Layout((), (), 0)
 
 
@@ -45,7 +48,7 @@ class RowReader:
         if wanted.size and not (wanted[0] >= 0 and wanted[-1] < spec.shape[0]):
             raise UsageError(f"table {name}: rows are from 0 to {spec.shape[0] - 1}")
         found = np.empty((len(wanted), spec.shape[1]), np.float32)
-        most = spec.table.push_rows if spec.table is not None else 1
+        most = min(spec.table.push_rows, MAX_IDS) if spec.table is not None else 1
         for shard, place in zip(self._shards, split_ids(wanted, len(self._shards)), strict=True):
             mine = np.arange(len(wanted))[place]
             for start in range(0, len(mine), most):

@@ -172,6 +172,17 @@ def test_readers_get_what_they_ask_for_and_no_more() -> None:
     train(2, worker={"at_end": read})
 
 
+def test_more_rows_are_read_than_one_message_can_name() -> None:
+    specs = [table("wide", 150_000, 1, lazy=True, push_rows=150_000)]
+    ids = np.arange(150_000)
+    wanted = expected(range(STEPS), specs)["wide"]
+
+    def read(client: PSClient) -> None:
+        assert np.array_equal(client.rows("wide", ids), wanted)
+
+    train(1, specs=specs, worker={"at_end": read})
+
+
 def test_a_hundred_million_lazy_rows_take_what_is_touched() -> None:
     specs = [table("big", 100_000_000, 16, lazy=True)]
     with LocalCluster(2) as cluster:
