@@ -23,8 +23,8 @@ _FIRST_ROWS = 1024
 class TableMemory:
     """The rows of one table that this shard holds: all of them, or those that were updated.
 
-    `write` is called by whoever applies updates, one call at a time; views may be read in any thread. `_lock` guards
-    the arrays against a view that is read meanwhile.
+    `places` and `write` are called by whoever applies updates, one call at a time; views may be read in any thread.
+    `_lock` guards the index and the arrays against a view that is read meanwhile.
 
     Attributes:
         spec: the table.
@@ -83,7 +83,8 @@ class TableMemory:
             Full: a lazy table would have more rows than its capacity, or there is no memory.
         """
         before = self.held
-        places = self._index.add(ids)
+        with self._lock:
+            places = self._index.add(ids)
         if self.held > before:
             self._make_room(before)
         return places

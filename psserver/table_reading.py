@@ -19,6 +19,8 @@ from grpc_ps.psserver.tail import ShardTables
 class TableImage(Snapshot):
     """The ids of some rows, and behind them, at a multiple of 64 bytes, their values.
 
+    They are read when they are sent, a chunk at a time: any number of readers takes no memory for more.
+
     Attributes:
         count: how many rows.
 
@@ -31,7 +33,6 @@ class TableImage(Snapshot):
         self._chunk_bytes = chunk_bytes
         self._view = view
         self._ids = ids
-        self._read = None if ids is None else view.read(ids)
         self._row = view.spec.shape[1] * 4
         self.count = view.held if ids is None else len(ids)
         self._border = padded(self.count * ID_BYTES)
@@ -65,7 +66,7 @@ class TableImage(Snapshot):
         return self._view.ids(first, last) if self._ids is None else self._ids[first:last]
 
     def _values_of(self, first: int, last: int) -> Array:
-        return self._view.at(first, last) if self._read is None else self._read[first:last]
+        return self._view.at(first, last) if self._ids is None else self._view.read(self._ids[first:last])
 
 
 def table_image(request: PullRequest, pinned: Pinned, tables: ShardTables, chunk_bytes: int) -> TableImage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import Full
-from grpc_ps.client.shared.rows import first_values
+from grpc_ps.client.shared.rows import first_values, view_gradients
 from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.psserver.row_index import TouchedIndex, WholeIndex
 from grpc_ps.psserver.saved_rows import ViewBytes
 from grpc_ps.psserver.table_memory import VALUES, TableMemory
+from grpc_ps.psserver.table_reading import TableImage
 
 
 def spec_of(rows: int, **rules: Any) -> ParameterSpec:
@@ -115,6 +117,62 @@ def test_a_view_stays_as_it_was(lazy: bool) -> None:
     assert np.array_equal(view.at(0, view.held), before[(held - 1) // 2])
     assert all(np.array_equal(view.at(place, place + 1, "a")[0], row) for place, row in slots.items())
     assert late.read(np.array([3, 5, 7, 9])).tolist() == [[1.0] * 3, [2.0] * 3, [2.0] * 3, before[4].tolist()]
+
+
+class Announced:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self, waited_for: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._waited_for = waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_a_view_is_read_while_the_index_of_held_rows_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that is made anew is empty for a moment: rows would be read as if nobody had updated them."""
+    table, looked, found = memory(100_000, lazy=True), threading.Event(), []
+    monkeypatch.setattr(table, "_lock", Announced(looked))
+    write(table, [3, 5], 1.0)
+    view, enter = table.view(), TouchedIndex._enter
+
+    def look() -> None:
+        found.append(view.read(np.array([3, 5])))
+        looked.set()
+
+    reader = threading.Thread(target=look)
+
+    def entered(index: TouchedIndex, ids: np.ndarray, places: np.ndarray) -> None:
+        if not looked.is_set():
+            reader.start()
+            assert looked.wait(30)
+        enter(index, ids, places)
+
+    monkeypatch.setattr(TouchedIndex, "_enter", entered)
+    write(table, list(range(1000, 2000)), 2.0)
+    reader.join(30)
+    assert (found[0] == 1.0).all()
+
+
+def test_rows_for_a_reader_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, asked = memory(4000), []
+    ids, view = np.arange(0, 4000, 2), table.view()
+    before, read = view.read(ids), view.read
+    monkeypatch.setattr(view, "read", lambda some: asked.append(len(some)) or read(some))
+    image = TableImage(view, ids, 1024, 0)
+    write(table, list(range(4000)), 9.0)
+    data = b"".join(bytes(piece) for span in image._spans for piece in image._pieces(*span))
+    assert sum(asked) >= 2000
+    assert max(asked) <= 1024 // 12 + 2
+    (rows,) = view_gradients([table.spec], [image.count], np.frombuffer(data, np.uint8))
+    assert np.array_equal(rows.ids, ids)
+    assert np.array_equal(rows.values, before)
 
 
 def test_the_bytes_of_a_view_may_be_cut_anywhere() -> None:
