@@ -8,7 +8,7 @@ from typing import cast
 
 from google.protobuf.message import Message
 
-from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
 from grpc_ps.client.shared.codec import from_proto
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.stopwatch import Stopwatch
@@ -213,11 +213,17 @@ def specs_of(job: job_pb2.JobSpec) -> list[ParameterSpec]:
         raise UsageError(str(error)) from error
     if len({spec.name for spec in specs}) < len(specs):
         raise UsageError("two parameters have one name")
-    # Of a lazy table there is as much as is touched.
-    total = sum(spec.nbytes for spec in specs if spec.table is None or not spec.table.lazy)
+    total = sum(map(_least_bytes, specs))
     if total > MAX_JOB_BYTES:
         raise UsageError(f"the model has {total} bytes; a job may have at most {MAX_JOB_BYTES}")
     return specs
+
+
+def _least_bytes(spec: ParameterSpec) -> int:
+    """Bytes of its values; of a lazy table, of which there is what is touched, those that one push may touch."""
+    if spec.table is None or not spec.table.lazy:
+        return spec.nbytes
+    return min(spec.shape[0], spec.table.push_rows) * spec.shape[1] * ITEM_BYTES[spec.dtype]
 
 
 def _check_texts(message: worker_wire.JoinRequest) -> None:

@@ -106,7 +106,8 @@ class Staging:
             try:
                 place = self._places[life] = _Place(plan, opening)
             except MemoryError:
-                raise Full(f"no memory for the pushes of worker {worker}: {plan.gradients.total_bytes} bytes") from None
+                nbytes = plan.gradients.total_bytes + plan.tables.push_bytes()
+                raise Full(f"no memory for the pushes of worker {worker}: {nbytes} bytes") from None
         elif place.whole is None:
             place.clear()
         place.holder = holder

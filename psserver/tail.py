@@ -41,6 +41,11 @@ class ShardTables:
             for spec in self.specs
         ]
 
+    def push_bytes(self) -> int:
+        """Memory for the rows that one push may bring, and for the ids of those that it may want."""
+        limits = self.limits()
+        return gradients_bytes(self.specs, limits) + ids_bytes(limits)
+
     def check_counts(self, counts: Sequence[int], of: str) -> list[int]:
         """Returns how many rows of each table there are; none at all may be said by no counts.
 
@@ -84,8 +89,7 @@ class Tail:
     def __init__(self, tables: ShardTables) -> None:
         self._tables = tables
         self.nbytes = 0
-        limits = tables.limits()
-        self.buffer = paged_buffer(gradients_bytes(tables.specs, limits) + ids_bytes(limits))
+        self.buffer = paged_buffer(tables.push_bytes())
         self.rows: tuple[Rows, ...] = ()
         self.wanted: Wanted | None = None
         self.non_finite = ""

@@ -139,7 +139,7 @@ def seconds(text: str) -> list[float]:
     ("what", "limit"),
     [
         ("bytes of a chunk", ShardConfig(shard=0).chunk_bytes),
-        ("bytes of all values of a job", messages.MAX_JOB_BYTES),
+        ("bytes of all values of a job, of a lazy table those of `push_rows` rows", messages.MAX_JOB_BYTES),
         ("characters of a parameter's name", MAX_NAME),
         ("answers that wait for a worker to read them", sessions.OUTBOX),
         ("snapshots that are pinned and not yet read from every shard", pins.MAX_PINS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.codec import from_proto, to_proto
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.rows import distinct, first_values, problem_of_ids, rows_on_shard, split_ids
 from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.protos import tensor_pb2
+from grpc_ps.protos.job_pb2 import JobSpec
+from grpc_ps.psserver.messages import specs_of
 
 
 def table(name: str = "t", rows: int = 100, dim: int = 4, **rules: object) -> ParameterSpec:
@@ -111,3 +115,12 @@ def test_a_table_goes_through_its_message() -> None:
 def test_rules_that_cannot_be(rules: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(rules))):
         TableSpec(**rules)  # type: ignore[arg-type]
+
+
+def test_a_lazy_table_of_which_one_push_fills_the_memory_is_refused() -> None:
+    def job(**rules: Any) -> JobSpec:
+        return JobSpec(parameters=[to_proto(table("t", 2**40, 2**24, lazy=True, **rules))])
+
+    assert specs_of(job(push_rows=1024))[0].shape == (2**40, 2**24)
+    with pytest.raises(UsageError, match=f"the model has {1025 * 2**26} bytes; a job may have at most {2**36}"):
+        specs_of(job(push_rows=1025))

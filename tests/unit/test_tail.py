@@ -13,10 +13,11 @@ from updated_shards import plan_of
 from grpc_ps.client.row_traffic import RowTraffic, Wants
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import word_sum
-from grpc_ps.client.shared.errors import Corrupt, InvalidPush
+from grpc_ps.client.shared.errors import Corrupt, Full, InvalidPush
 from grpc_ps.client.shared.image import chunk_spans
 from grpc_ps.client.shared.rows import Rows
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver import tail as tail_module
 from grpc_ps.psserver.part import Part
 from grpc_ps.psserver.staging import Staging
 from grpc_ps.psserver.tail import ShardTables, WantsPart
@@ -209,3 +210,14 @@ def test_wants_that_cannot_be() -> None:
     part.write(chunk(0, data))
     with pytest.raises(InvalidPush, match="wanted rows: table t: ids must be 1 modulo 2"):
         part.finish()
+
+
+def test_no_memory_for_rows_is_refused_with_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(nbytes: int) -> np.ndarray:
+        raise MemoryError
+
+    monkeypatch.setattr(tail_module, "paged_buffer", no_memory)
+    # 20 rows of t and 20 of u, each with its id, and as many ids.
+    bytes_of_rows = 192 + 256 + 192 + 640 + 192 + 192
+    with pytest.raises(Full, match=f"no memory for the pushes of worker 0: {IMAGE + bytes_of_rows} bytes"):
+        staging_of()
