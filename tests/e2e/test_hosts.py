@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has network namespaces"),
 ]
 
-STEPS = 1500
+STEPS = 1000
 
 
 class Cluster:
