@@ -8,6 +8,7 @@ from typing import Any
 
 from grpc_ps.client import reading
 from grpc_ps.client.answers import Reply
+from grpc_ps.client.jobs import JobQueue
 from grpc_ps.client.joining import JoinRequest, join
 from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.reading import Pulled
@@ -64,6 +65,10 @@ class PSClient:
             `status` and `stop` wait 10 s for the lead's answer, whatever is given here.
         security: TLS and token; None for neither. UsageError if the token would leave this machine in the clear.
         faults: failures of the calls, made on purpose.
+
+    Attributes:
+        session: of the job that was joined; None before.
+        jobs: the queue of a cluster that stands, for submitting jobs to it.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class PSClient:
         self.session: TrainingSession | None = None
         self._recovery = 0.0
         self._shards = [ShardClient(address, security, faults) for address in self.addresses]
+        self.jobs = JobQueue(self._shards[0])
 
     def __enter__(self) -> PSClient:
         return self

@@ -90,6 +90,26 @@ class ShardClient:
         """Changes settings of the running job."""
         return self._call(self._control.Set, request, control_pb2.SetResponse, timeout)
 
+    def submit_job(self, request: control_pb2.SubmitJobRequest) -> control_pb2.SubmitJobResponse:
+        """Puts a job into the lead's queue."""
+        return self._call(self._control.SubmitJob, request, control_pb2.SubmitJobResponse)
+
+    def list_jobs(self, request: control_pb2.ListJobsRequest) -> control_pb2.ListJobsResponse:
+        """Asks the lead for the jobs in its queue."""
+        return self._call(self._control.ListJobs, request, control_pb2.ListJobsResponse)
+
+    def cancel_job(self, request: control_pb2.CancelJobRequest) -> control_pb2.CancelJobResponse:
+        """Takes a job out, or ends it."""
+        return self._call(self._control.CancelJob, request, control_pb2.CancelJobResponse)
+
+    def await_job(
+        self, request: control_pb2.AwaitJobRequest, timeout: float = CALL_SECONDS
+    ) -> control_pb2.AwaitJobResponse:
+        """Asks for work; the lead may hold the call for the request's `wait_ms`."""
+        return self._call(
+            self._control.AwaitJob, request, control_pb2.AwaitJobResponse, timeout + request.wait_ms / 1000
+        )
+
     def open_stream(self, on_end: Callable[[], None]) -> TrainingStream:
         """Opens a training stream. It has no deadline of its own: whoever waits on it has to close it."""
         # A shard that is on its way back is waited for; `attach` is told for how long.

@@ -15,7 +15,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks", "outcomes", "staleness_counts")
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks", "job_number", "outcomes", "staleness_counts")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
@@ -56,6 +56,7 @@ class StatusResponse(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     ROLLBACKS_FIELD_NUMBER: _ClassVar[int]
+    JOB_NUMBER_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     STALENESS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     run: int
@@ -77,9 +78,10 @@ class StatusResponse(_message.Message):
     reason: str
     checkpoint: CheckpointStatus
     rollbacks: int
+    job_number: int
     outcomes: _containers.ScalarMap[str, int]
     staleness_counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., staleness_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ..., job_number: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., staleness_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
     __slots__ = ("directory", "global_step", "age_ms", "saving", "error", "restored_step")
@@ -225,3 +227,188 @@ class CheckpointResponse(_message.Message):
     global_step: int
     path: str
     def __init__(self, global_step: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+
+class JobRequest(_message.Message):
+    __slots__ = ("name", "model", "arguments", "options", "stated", "members")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STATED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    arguments: _containers.RepeatedScalarFieldContainer[str]
+    options: _containers.ScalarMap[str, str]
+    stated: _job_pb2.Settings
+    members: int
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, str]] = ..., stated: _Optional[_Union[_job_pb2.Settings, _Mapping]] = ..., members: _Optional[int] = ...) -> None: ...
+
+class SubmitJobRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: JobRequest
+    def __init__(self, job: _Optional[_Union[JobRequest, _Mapping]] = ...) -> None: ...
+
+class SubmitJobResponse(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs", "standing")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    standing: _containers.RepeatedCompositeFieldContainer[StandingWorker]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., standing: _Optional[_Iterable[_Union[StandingWorker, _Mapping]]] = ...) -> None: ...
+
+class StandingWorker(_message.Message):
+    __slots__ = ("name", "carrying", "silent_ms", "failure")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CARRYING_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    carrying: int
+    silent_ms: int
+    failure: str
+    def __init__(self, name: _Optional[str] = ..., carrying: _Optional[int] = ..., silent_ms: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("number", "name", "model", "state", "run", "global_step", "steps", "exit_code", "reason", "submitted_ms", "started_ms", "ended_ms", "workers", "loss", "batches", "examples", "running_ms", "evaluation", "waiting_for", "generation")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[JobStatus.State]
+        STATE_QUEUED: _ClassVar[JobStatus.State]
+        STATE_STARTING: _ClassVar[JobStatus.State]
+        STATE_RUNNING: _ClassVar[JobStatus.State]
+        STATE_DONE: _ClassVar[JobStatus.State]
+        STATE_FAILED: _ClassVar[JobStatus.State]
+        STATE_CANCELLED: _ClassVar[JobStatus.State]
+    STATE_UNSPECIFIED: JobStatus.State
+    STATE_QUEUED: JobStatus.State
+    STATE_STARTING: JobStatus.State
+    STATE_RUNNING: JobStatus.State
+    STATE_DONE: JobStatus.State
+    STATE_FAILED: JobStatus.State
+    STATE_CANCELLED: JobStatus.State
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_MS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    name: str
+    model: str
+    state: JobStatus.State
+    run: int
+    global_step: int
+    steps: int
+    exit_code: int
+    reason: str
+    submitted_ms: int
+    started_ms: int
+    ended_ms: int
+    workers: int
+    loss: float
+    batches: int
+    examples: int
+    running_ms: int
+    evaluation: Evaluation
+    waiting_for: str
+    generation: int
+    def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., model: _Optional[str] = ..., state: _Optional[_Union[JobStatus.State, str]] = ..., run: _Optional[int] = ..., global_step: _Optional[int] = ..., steps: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., submitted_ms: _Optional[int] = ..., started_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., workers: _Optional[int] = ..., loss: _Optional[float] = ..., batches: _Optional[int] = ..., examples: _Optional[int] = ..., running_ms: _Optional[int] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., waiting_for: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class CancelJobResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: JobStatus
+    def __init__(self, job: _Optional[_Union[JobStatus, _Mapping]] = ...) -> None: ...
+
+class AwaitJobRequest(_message.Message):
+    __slots__ = ("nonce", "name", "wait_ms", "carrying", "ended", "leaving", "run")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    CARRYING_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    name: str
+    wait_ms: int
+    carrying: int
+    ended: Carried
+    leaving: bool
+    run: int
+    def __init__(self, nonce: _Optional[int] = ..., name: _Optional[str] = ..., wait_ms: _Optional[int] = ..., carrying: _Optional[int] = ..., ended: _Optional[_Union[Carried, _Mapping]] = ..., leaving: bool = ..., run: _Optional[int] = ...) -> None: ...
+
+class Carried(_message.Message):
+    __slots__ = ("number", "run", "exit_code", "reason")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    run: int
+    exit_code: int
+    reason: str
+    def __init__(self, number: _Optional[int] = ..., run: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AwaitJobResponse(_message.Message):
+    __slots__ = ("job", "number", "run", "over", "closing", "exit_code", "reason", "lease_ms", "recovery_ms")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    CLOSING_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    job: JobRequest
+    number: int
+    run: int
+    over: bool
+    closing: bool
+    exit_code: int
+    reason: str
+    lease_ms: int
+    recovery_ms: int
+    def __init__(self, job: _Optional[_Union[JobRequest, _Mapping]] = ..., number: _Optional[int] = ..., run: _Optional[int] = ..., over: bool = ..., closing: bool = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., lease_ms: _Optional[int] = ..., recovery_ms: _Optional[int] = ...) -> None: ...

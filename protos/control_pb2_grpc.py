@@ -54,6 +54,26 @@ class ControlStub(object):
                 request_serializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.SerializeToString,
                 response_deserializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.FromString,
                 _registered_method=True)
+        self.SubmitJob = channel.unary_unary(
+                '/grpc_ps.v1.Control/SubmitJob',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.SubmitJobRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.SubmitJobResponse.FromString,
+                _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/grpc_ps.v1.Control/ListJobs',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.ListJobsResponse.FromString,
+                _registered_method=True)
+        self.CancelJob = channel.unary_unary(
+                '/grpc_ps.v1.Control/CancelJob',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.CancelJobRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
+        self.AwaitJob = channel.unary_unary(
+                '/grpc_ps.v1.Control/AwaitJob',
+                request_serializer=grpc__ps_dot_protos_dot_control__pb2.AwaitJobRequest.SerializeToString,
+                response_deserializer=grpc__ps_dot_protos_dot_control__pb2.AwaitJobResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -100,6 +120,55 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitJob(self, request, context):
+        """Puts a job behind those that wait; the lead begins it on a cleared store when those before it have ended and their
+        workers have left. Lead shard only, with --keep-alive. A registered model is named; no code travels.
+
+        Blocks: never. Repeat: not safe, it puts another one there.
+        Errors: INVALID_ARGUMENT with USAGE (the cluster takes no jobs, or the job is none that anybody can mean: the text
+        says what is wrong with it); FAILED_PRECONDITION with MISMATCH (settings that are not possible, or other ones than
+        shard 0 fixes), CHECKPOINT (the queue cannot be written to the folder of checkpoints), NOT_LEAD; RESOURCE_EXHAUSTED
+        with FULL (too many jobs wait).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobs(self, request, context):
+        """Lists the jobs that wait, the one that runs, and the newest of those that have ended, by their numbers; and the
+        workers that stand by. Lead shard only.
+
+        Blocks: never. Repeat: safe. Errors: FAILED_PRECONDITION with NOT_LEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJob(self, request, context):
+        """Takes a job out of the queue, or ends the one that runs: its workers are told as by `StopJob`, the cluster stays.
+        Lead shard only.
+
+        Blocks: never; the end follows. Repeat: safe.
+        Errors: INVALID_ARGUMENT with USAGE (there is no such job, or it has ended otherwise); FAILED_PRECONDITION with
+        NOT_LEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AwaitJob(self, request, context):
+        """A standing worker, one that has no model of its own, says that it is there and asks for work. It calls again and
+        again, with `carrying` also while it carries a job out; one that has not called for a lease is forgotten. Lead shard
+        only, with --keep-alive.
+
+        Blocks: until there is something for the worker to do, or `wait_ms` is over. Repeat: safe.
+        Errors: INVALID_ARGUMENT with USAGE (the cluster takes no jobs, or no nonce); RESOURCE_EXHAUSTED with FULL (too many
+        workers stand by); FAILED_PRECONDITION with NOT_LEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -122,6 +191,26 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Checkpoint,
                     request_deserializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.FromString,
                     response_serializer=grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.SerializeToString,
+            ),
+            'SubmitJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitJob,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.SubmitJobRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.SubmitJobResponse.SerializeToString,
+            ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.ListJobsRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.ListJobsResponse.SerializeToString,
+            ),
+            'CancelJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJob,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.CancelJobRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'AwaitJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitJob,
+                    request_deserializer=grpc__ps_dot_protos_dot_control__pb2.AwaitJobRequest.FromString,
+                    response_serializer=grpc__ps_dot_protos_dot_control__pb2.AwaitJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -232,6 +321,114 @@ class Control(object):
             '/grpc_ps.v1.Control/Checkpoint',
             grpc__ps_dot_protos_dot_control__pb2.CheckpointRequest.SerializeToString,
             grpc__ps_dot_protos_dot_control__pb2.CheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/SubmitJob',
+            grpc__ps_dot_protos_dot_control__pb2.SubmitJobRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.SubmitJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/ListJobs',
+            grpc__ps_dot_protos_dot_control__pb2.ListJobsRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/CancelJob',
+            grpc__ps_dot_protos_dot_control__pb2.CancelJobRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc_ps.v1.Control/AwaitJob',
+            grpc__ps_dot_protos_dot_control__pb2.AwaitJobRequest.SerializeToString,
+            grpc__ps_dot_protos_dot_control__pb2.AwaitJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

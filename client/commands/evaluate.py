@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from grpc_ps.client.client import PSClient
-from grpc_ps.client.commands.programs import typed, worker_record
+from grpc_ps.client.commands.programs import worker_record
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.target import connect, security_flags, target_options
 from grpc_ps.client.shared.errors import JobFailed, NotOpen
-from grpc_ps.client.shared.flags import Command, Real
+from grpc_ps.client.shared.flags import Command, Real, typed
 
 OUR_MODELS = ("cifar10", "embedding", "linear", "mnist")
 """Models that a worker knows by the name that a cluster's status shows (tests/unit/test_names.py compares them)."""

@@ -12,11 +12,10 @@ import click
 from click.core import ParameterSource
 
 from grpc_ps.client import certificates
-from grpc_ps.client.commands.programs import typed
 from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.flags import Decorated, FilePath, Flag
+from grpc_ps.client.shared.flags import Decorated, FilePath, Flag, typed
 from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS
 from grpc_ps.client.shared.security import is_loopback
 

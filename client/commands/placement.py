@@ -12,11 +12,11 @@ import click
 
 from grpc_ps.client.client import ClusterStatus
 from grpc_ps.client.commands import tables
-from grpc_ps.client.commands.programs import typed, worker_record
+from grpc_ps.client.commands.programs import worker_record
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
 from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
-from grpc_ps.client.shared.flags import Command, Real, Whole
+from grpc_ps.client.shared.flags import Command, Real, Whole, typed
 from grpc_ps.client.shared.rows import rows_on_shard
 from grpc_ps.client.shared.tables import TableSpec
 

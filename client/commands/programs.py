@@ -102,18 +102,3 @@ def worker_record(arguments: Sequence[str], *, seconds: float, what: str) -> Map
     if not isinstance(record, dict):
         raise JobFailed(f"{what} printed no JSON object; are psctl and worker of the same version?")
     return record
-
-
-def typed(flags: Mapping[str, Any]) -> list[str]:
-    """Returns flags as a user would type them; None is not given, a tuple is given item by item."""
-    return [text for name, value in flags.items() for text in _typed("--" + name.replace("_", "-"), value)]
-
-
-def _typed(flag: str, value: Any) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [flag if value else flag.replace("--", "--no-", 1)]
-    if isinstance(value, tuple):
-        return [text for item in value for text in (flag, str(item))]
-    return [flag, str(value)]

@@ -5,6 +5,7 @@ DIR/step-00000040/                 a checkpoint: there only when it is whole
     shard-00000-of-00002.safetensors   one part a shard, each a file that the package safetensors reads
     manifest.json                      what the parts are, and the job that they are of; written last
     evaluation.json                    metrics of that step, if it was evaluated
+DIR/queue.json, job-0001/          of a cluster that takes jobs: the queue (`psserver/queue_file.py`), a folder for each
 DIR/.saving-00000040-1f0c.../      one that is being written; .damaged-... and .removing-... wait for removal
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -196,3 +196,18 @@ def unknown_option(option: str, typed: list[str], ctx: click.Context) -> click.U
     wanted = "--" + option.lstrip("-").partition("=")[0]
     hint = f" (did you mean {wanted}?)" if wanted in known else did_you_mean(wanted, known)
     return click.UsageError(f"unknown option {option}{hint}", ctx)
+
+
+def typed(flags: Mapping[str, Any]) -> list[str]:
+    """Returns flags as a user would type them; None is not given, a tuple is given item by item."""
+    return [text for name, value in flags.items() for text in _typed("--" + name.replace("_", "-"), value)]
+
+
+def _typed(flag: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    if isinstance(value, tuple):
+        return [text for item in value for text in (flag, str(item))]
+    return [flag, str(value)]
