@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.saving import Attempt, TrainingState
 from grpc_ps.psserver.lead.settings import DEFAULTS
 from grpc_ps.psserver.messages import signatures, specs_of_signatures
+from grpc_ps.psserver.queue_file import Kept, read, write
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -32,11 +34,14 @@ class CheckpointKeeper:
     Args:
         settings: where, and how many are kept.
         at: told the points of writing.
+        within: name of a folder in that one, for a job of the queue; empty for the folder itself.
     """
 
-    def __init__(self, settings: CheckpointSettings, at: At) -> None:
+    def __init__(self, settings: CheckpointSettings, at: At, within: str = "") -> None:
         self._settings = settings
-        self._folder = CheckpointFolder(settings.directory, at)
+        self._at = at
+        self._within = within
+        self._folder = CheckpointFolder(settings.directory / within, at)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commits")
 
     @property
@@ -48,6 +53,18 @@ class CheckpointKeeper:
     def mark(self) -> str:
         """What a shard finds in the same folder."""
         return self._folder.mark
+
+    def of_job(self, within: str) -> CheckpointKeeper:
+        """The keeper of a folder in this one, for one job of the queue, which may be begun anew there."""
+        return CheckpointKeeper(replace(self._settings, restore=False), self._at, within)
+
+    async def read_queue(self) -> Kept:
+        """The queue as it was written last; jobs get numbers of which there is no folder. Raises CheckpointError."""
+        return await self._run(lambda: read(self._settings.directory))
+
+    async def write_queue(self, text: str) -> None:
+        """Writes the queue. Raises CheckpointError."""
+        await self._run(lambda: write(self._settings.directory, text))
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of that step is."""
@@ -76,7 +93,11 @@ class CheckpointKeeper:
         found = await self._run(lambda: self._folder.newest(_skip))
         if found is None and cold and self._settings.restore:
             raise CheckpointError(f"--restore: {self.directory} has no checkpoint to go on from")
-        return restored(found.manifest, cold=cold) if found is not None else None
+        return restored(found.manifest, cold=cold, within=self._within) if found is not None else None
+
+    async def is_new(self) -> bool:
+        """Whether the folder has no checkpoint. Raises CheckpointError."""
+        return not await self._run(self._folder.steps)
 
     async def commit(self, attempt: Attempt, manifest: Manifest) -> Path:
         """Makes a checkpoint of an attempt's parts, then removes what need not be kept.
@@ -84,7 +105,7 @@ class CheckpointKeeper:
         Raises:
             CheckpointError: it could not be done; what was there is as it was.
         """
-        return await self._run(partial(self._commit, attempt.folder, manifest))
+        return await self._run(partial(self._commit, Path(attempt.folder).name, manifest))
 
     def _commit(self, folder: str, manifest: Manifest) -> Path:
         path, step = self._folder.commit(folder, manifest), manifest.global_step
@@ -100,7 +121,7 @@ class CheckpointKeeper:
 
     async def discard(self, folder: str) -> None:
         """Removes what is left of an attempt that failed. What a slow shard still writes there goes later."""
-        await self._run(partial(self._folder.discard, folder))
+        await self._run(partial(self._folder.discard, Path(folder).name))
 
     async def note(self, metrics: Mapping[str, float], evaluated_step: int) -> None:
         """Notes an evaluation beside the newest checkpoint that is not younger: for that one it stands."""
@@ -154,10 +175,10 @@ def manifest_of(job: Job, attempt: Attempt, plan_fingerprint: str) -> Manifest:
     )
 
 
-def restored(manifest: Manifest, *, cold: bool) -> Restored:
-    """The job as that manifest has it."""
+def restored(manifest: Manifest, *, cold: bool, within: str = "") -> Restored:
+    """The job as that manifest has it; `within` names the folder that it is in, in that of all checkpoints."""
     return Restored(
-        name=step_name(manifest.global_step),
+        name=str(Path(within) / step_name(manifest.global_step)),
         run=manifest.run,
         model=manifest.model,
         parameters=signatures(manifest.parameters),

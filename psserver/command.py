@@ -52,7 +52,12 @@ logger = logging.getLogger(__name__)
     help="Largest chunk, a multiple of 64.",
 )
 @checkpoint_options()
-@click.option("--keep-alive", is_flag=True, help="Go on when the job is done, for workers that state a later end.")
+@click.option(
+    "--keep-alive",
+    is_flag=True,
+    help="Stand: take one job of `psctl submit` after the other, and stay when a job is done, for workers that state a"
+    " later end.",
+)
 @job_options()
 @click.option(
     "--metrics-port",

@@ -8,6 +8,7 @@ from typing import Any
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
+from grpc_ps.psserver.job_messages import caller_of, job_status, list_message, submission_of, told_message
 from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.job import Job
@@ -16,7 +17,8 @@ from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
 from grpc_ps.psserver.messages import times_message
 from grpc_ps.psserver.replay import Replay
-from grpc_ps.psserver.worker_service import lead_of
+from grpc_ps.psserver.standing_calls import StandingCalls
+from grpc_ps.psserver.worker_service import MAX_WAIT, lead_of
 
 MAX_WAIT_MS = 600_000
 
@@ -44,7 +46,7 @@ class ControlService:
             workers=[_worker_status(member, now, job) for member in job.members],
             opened=job.opened,
             uptime_ms=int((time.monotonic() - lead.started_at) * 1000),
-            waiting_for=job.waiting_for(),
+            waiting_for=job.waiting_for() or lead.jobs.waiting_for(),
             learning_rate=job.training.learning_rate if job.training else 0.0,
             **_steered(job),
             evaluation=_evaluation(job),
@@ -53,6 +55,7 @@ class ControlService:
             reason=job.done.reason if job.done else "",
             checkpoint=_checkpoint(lead, now),
             rollbacks=lead.rollbacks,
+            job_number=lead.jobs.present_number,
             **_tally(job),
         )
 
@@ -99,6 +102,28 @@ class ControlService:
             raise CheckpointError("the shards have no folder for checkpoints: start them with --checkpoint-dir")
         step, path = await lead.commits.save(min(request.wait_ms, MAX_WAIT_MS) / 1000)
         return wire.CheckpointResponse(global_step=step, path=str(path))
+
+    async def SubmitJob(self, request: wire.SubmitJobRequest, context: Any) -> wire.SubmitJobResponse:
+        """See `control.proto`."""
+        jobs = lead_of(self._coordinator).jobs
+        return wire.SubmitJobResponse(number=await jobs.submit(submission_of(request.job)))
+
+    async def ListJobs(self, request: wire.ListJobsRequest, context: Any) -> wire.ListJobsResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        return list_message(lead.jobs, request.number, lead.now(), lead.generation, lead.job.waiting_for())
+
+    async def CancelJob(self, request: wire.CancelJobRequest, context: Any) -> wire.CancelJobResponse:
+        """See `control.proto`."""
+        lead = lead_of(self._coordinator)
+        job = lead.jobs.cancel(request.number)
+        return wire.CancelJobResponse(job=job_status(lead.jobs, job, lead.generation, ""))
+
+    async def AwaitJob(self, request: wire.AwaitJobRequest, context: Any) -> wire.AwaitJobResponse:
+        """See `control.proto`."""
+        jobs = lead_of(self._coordinator).jobs
+        told = await StandingCalls(jobs).hear(caller_of(request), min(request.wait_ms / 1000, MAX_WAIT))
+        return told_message(told, jobs.standing.lease, jobs.recovery)
 
 
 def _steered(job: Job) -> dict[str, Any]:

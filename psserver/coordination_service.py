@@ -132,7 +132,7 @@ class CoordinationService:
 
 def _check_folder(hello: wire.Hello, lead: Coordinator) -> None:
     """Refuses a shard that keeps its part of checkpoints elsewhere, or nowhere, and says so here too."""
-    keeper = lead.commits.keeper if lead.commits is not None else None
+    keeper = lead.folder
     if hello.checkpoint_mark == (keeper.mark if keeper is not None else ""):
         return
     has = f"has {keeper.directory}" if keeper is not None else "has none"

@@ -260,8 +260,8 @@ class ShardServer:
         await self._server.stop(grace=STOP_GRACE)
         self._kernels.shutdown(wait=False, cancel_futures=True)
         self._savers.shutdown(wait=False, cancel_futures=True)
-        if self._coordinator is not None and self._coordinator.commits is not None:
-            await self._coordinator.commits.keeper.close(STOP_GRACE)
+        if self._coordinator is not None:
+            await self._coordinator.close(STOP_GRACE)
         event(logger, "ended", shard=self.config.shard)
 
 

@@ -48,9 +48,13 @@ class Attendance:
             if refusal.reason == "LOST_STATE" and job.saving is not None:
                 job.phase, job.fallen = "RESTORING", f"shard {shard} ({address}) has restarted"
                 raise Refusal("ROLLED_BACK", job.fallen) from None
-            if refusal.reason == "LOST_STATE":
-                job.stop(Done(4, refusal.detail), now)
-            raise
+            if refusal.reason != "LOST_STATE":
+                raise
+            job.stop(Done(4, refusal.detail), now)
+            if not job.queued:
+                raise
+            # The next job may have the shard as it is.
+            connected = job.shards.connect(shard, count, boot, address, opened=False)
         # Who is told to end says so again, over each new link.
         self._leavers.discard(shard)
         self.complete()

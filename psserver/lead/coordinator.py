@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 from grpc_ps.client.shared.errors import (
     CheckpointError,
     InvalidPush,
-    PsError,
-    error_classes,
 )
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import coordination_pb2 as wire
@@ -25,6 +23,7 @@ from grpc_ps.psserver.clock import Clock
 from grpc_ps.psserver.commits import Commits
 from grpc_ps.psserver.following import Following
 from grpc_ps.psserver.job_description import JobDescription
+from grpc_ps.psserver.jobs import CLOSE_SECONDS, Jobs
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Dismiss, Done, Entry
@@ -33,17 +32,15 @@ from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.steering import Change
 from grpc_ps.psserver.messages import push_of, saved_part
+from grpc_ps.psserver.queue_plan import NewJob, QueuePlan
 from grpc_ps.psserver.reception import Reception
+from grpc_ps.psserver.refusals import error_of
 from grpc_ps.psserver.replay import Replay
 
 TICK = 0.1
 """Seconds from one look at the clock to the next."""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-NewJob = Callable[[int, int, Restored | None], Job]
-"""Makes the job of a generation: of that run and generation, from a checkpoint if there is one."""
 
 
 class Coordinator:
@@ -56,14 +53,18 @@ class Coordinator:
         ended: set when the job is over and every worker has gone.
         reception: workers that want to join.
         following: the followers' links.
-        commits: the checkpoints; None without.
+        commits: the present job's checkpoints; None without.
+        folder: that of all checkpoints; None without.
+        jobs: those that clients submit.
         rollbacks: times that the job went back to a checkpoint.
 
     Args:
         new_job: raises Refusal for presets that are not possible, or not with that checkpoint.
         run, generation: of the job; both are random numbers.
-        checkpoints: their folder.
+        checkpoints: the folder of the job that it begins with.
+        folder: that of all checkpoints, which is the same but for a job of the queue.
         restored: the checkpoint to begin from.
+        queue: what jobs that clients submit begin with; None where none are taken.
         on_failure: told of an error in a decision that is no refusal: a bug, and this shard is useless then. Told too
             when there is no checkpoint to go back to.
     """
@@ -78,9 +79,13 @@ class Coordinator:
         run: int,
         generation: int,
         checkpoints: CheckpointKeeper | None = None,
+        folder: CheckpointKeeper | None = None,
         restored: Restored | None = None,
+        queue: QueuePlan | None = None,
     ) -> None:
         self._new_job = new_job
+        self.folder = folder
+        self.jobs = Jobs(self, queue)
         self.commits = Commits(self, checkpoints) if checkpoints is not None else None
         self.rollbacks = 0
         self.chunk_bytes = chunk_bytes
@@ -107,6 +112,16 @@ class Coordinator:
         if restored is not None and self.job.saving is not None:
             self.job.saving.committed_at = self.now() - restored.age
         self.specify()
+
+    def begin_run(self, run: int, new_job: NewJob, checkpoints: CheckpointKeeper | None) -> None:
+        """Begins another job on a cleared store, as a rollback begins a generation; the one before has ended."""
+        before, self.commits = self.commits, Commits(self, checkpoints) if checkpoints is not None else None
+        if before is not None and before.keeper is not self.folder:
+            self.start(before.keeper.close(CLOSE_SECONDS))
+        self.following.cut()
+        self._new_job, self.rollbacks = new_job, 0
+        self._begin(run, secrets.randbits(63) | 1, None)
+        self.begin()
 
     def begin(self) -> None:
         """Begins to write the log."""
@@ -158,8 +173,8 @@ class Coordinator:
         self._keep_checkpoints()
         if self.job.fallen and self._falling is not self.job:
             self._falling = self.job
-            self._start(self._go_back(self.job))
-        if self.job.finished():
+            self.start(self._go_back(self.job))
+        if self.job.finished() and self.jobs.dismissed():
             self.ended.set()
         self.reception.look(self.job)
 
@@ -169,11 +184,12 @@ class Coordinator:
         if saving is None or spec is None or self.commits is None or self.job.fallen:
             return
         if (attempt := saving.to_commit()) is not None:
-            self._start(self.commits.commit(self.job, attempt, spec.plan_fingerprint))
+            self.start(self.commits.commit(self.job, attempt, spec.plan_fingerprint))
         for folder in saving.to_discard():
-            self._start(self.commits.keeper.discard(folder))
+            self.start(self.commits.keeper.discard(folder))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Has something done beside the decisions; an error in it is told to `on_failure`."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
@@ -220,6 +236,7 @@ class Coordinator:
             saving = self.job.saving
             failures = saving.failures if saving is not None else 0
             self.act(self.job.tick)
+            self.jobs.look()
             if saving is not None and saving.failures > failures:
                 # It took too long; whatever else makes one fail is told where it happens.
                 event(logger, "checkpoint_failed", logging.WARNING, why=saving.error)
@@ -275,7 +292,7 @@ class Coordinator:
         shown = " ".join(f"{name}:{value:.6g}" for name, value in sorted(metrics.items()))
         event(logger, "evaluated", worker=worker, evaluated_step=global_step, metrics=shown)
         if self.commits is not None:
-            self._start(self.commits.keeper.note(metrics, global_step))
+            self.start(self.commits.keeper.note(metrics, global_step))
 
     def change(self, change: Change) -> None:
         """Changes the job while it runs."""
@@ -324,9 +341,12 @@ class Coordinator:
         """Ends the job, for good; see `Job.stop`."""
         self._asked = done, save
         self.job.keep_alive = False
+        self.jobs.close(done)
         self.act(lambda now: self.job.stop(done, now, save=save, hurried=True))
 
-
-def error_of(refusal: Refusal) -> PsError:
-    """The error of the tree that a refusal names."""
-    return error_classes()[refusal.reason](refusal.detail)
+    async def close(self, seconds: float) -> None:
+        """Gives the folders of checkpoints back."""
+        of_job = self.commits.keeper if self.commits is not None else None
+        for keeper in (of_job if of_job is not self.folder else None, self.folder):
+            if keeper is not None:
+                await keeper.close(seconds)

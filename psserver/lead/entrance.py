@@ -44,6 +44,8 @@ class Entrance:
         check_join(request, run=job.run, shards=job.shards.count, definition=job.definition, presets=self._presets)
         if job.done is not None:
             return JoinReply(state="DONE")
+        if job.queued and job.phase == "EMPTY" and not request.run:
+            return JoinReply(state="WAITING", waiting_for="a worker of the job that was submitted to open it")
         if (known := job.members.of_nonce(request.nonce)) is not None:
             known.last_beat = now
             return self._joined(job, known)
@@ -82,6 +84,7 @@ class Entrance:
         definition = job.definition
         # Also between its last step and its end, to which a job that has gone back comes anew.
         over = job.is_kept or (job.keep_alive and job.training is not None and job.training.is_over())
+        over = over and not job.queued
         if definition is None or not (self.awaits_first or over) or request.run not in (0, job.run):
             return
         definition.check_model(request)

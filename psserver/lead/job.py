@@ -41,6 +41,8 @@ class Job:
         pins: the snapshots that readers hold.
         saving: the checkpoints; None without.
         intake: pushes that are not decided.
+        queued: it is one of several that clients have submitted. Only its own workers open it, nobody goes on with it,
+            and its end is not the cluster's, however it ends.
 
     Args:
         presets: settings that the lead fixes.
@@ -61,8 +63,10 @@ class Job:
         plan: SavePlan | None = None,
         restored: Restored | None = None,
         keep_alive: bool = False,
+        queued: bool = False,
     ) -> None:
         self.run = run
+        self.queued = queued
         self.limits = limits
         self.keep_alive = keep_alive
         self.log = Log()
@@ -316,8 +320,9 @@ class Job:
     @property
     def is_kept(self) -> bool:
         """Whether the job is done well, and may be gone on with."""
-        return self.keep_alive and self.done is not None and self.done.exit_code == 0
+        return self.keep_alive and not self.queued and self.done is not None and self.done.exit_code == 0
 
     def finished(self) -> bool:
-        """Whether the job has ended, for good, and every worker has gone."""
-        return self.done is not None and not self.is_kept and not len(self.members)
+        """Whether the job has ended, for good, the cluster with it, and every worker has gone."""
+        stays = self.is_kept or (self.queued and self.keep_alive)
+        return self.done is not None and not stays and not len(self.members)

@@ -18,10 +18,12 @@ class SavePlan:
     Attributes:
         steps: whenever the global step is a multiple of it.
         seconds: so long after the last one was begun, if there has been an update since.
+        within: what stands before the names of folders: a job of the queue has a folder of its own, "job-0001/".
     """
 
     steps: int = 0
     seconds: float = 0.0
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ class Saving:
         """Begins an attempt."""
         self.attempts += 1
         self._last = now
-        folder = f".saving-{state.step:08d}-{self._generation:016x}-{self.attempts}"
+        folder = f"{self._plan.within}.saving-{state.step:08d}-{self._generation:016x}-{self.attempts}"
         self.current = Attempt(folder=folder, state=state, settings=settings, begun=now)
         return self.current
 

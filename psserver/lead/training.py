@@ -41,6 +41,7 @@ class Training:
         paused: whether nobody gets work.
         factor: what the learning rate of the schedule is multiplied with.
         held: whether nobody gets work for a reason of the job's own: it waits for a checkpoint.
+        batches: gradients applied here, and `examples`, of how many examples they were.
 
     Args:
         parameters: how many the job has.
@@ -65,6 +66,7 @@ class Training:
         self.paused = state.paused
         self.factor = state.factor
         self.held = False
+        self.batches = self.examples = 0
         self._on_update = on_update
         self.rounds = rounds_for(settings)
         self._target = int(settings["steps"])
@@ -238,7 +240,9 @@ class Training:
         rate = self.learning_rate
         before, self.step = self.step, self.step + 1
         self._log.append(Apply(self.step, weights(pushes), rate, scales))
+        self.batches += len(pushes)
         for push in pushes:
+            self.examples += push.examples
             self._numbers.use_up(push.batch)
             self._squares.pop(push.id, None)
             member = self._members.get(push.id.worker, push.id.incarnation)

@@ -1,0 +1,143 @@
+"""Workers that stand by: who is there, and who carries out the present job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grpc_ps.psserver.lead.log import Done
+from grpc_ps.psserver.lead.queue import QueuedJob
+from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.settings import Settings
+
+MAX_STANDING = 10_000
+"""Workers that stand by at once."""
+TRIES = 3
+"""Times that a worker gets one job, where another try may end better."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StandingWorker:
+    """A process that takes jobs.
+
+    Attributes:
+        last: when it called last.
+        carrying: the run of the job that it carries out, or was told to; 0 if none.
+        tried: the run that it carried out last, and `failures` how often that failed here.
+        hopeless: it would fail again.
+        failure: the last words of its last failure.
+    """
+
+    nonce: int
+    name: str
+    last: float
+    carrying: int = 0
+    tried: int = 0
+    failures: int = 0
+    hopeless: bool = False
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a worker's process for a job ended: 128 + n after signal n."""
+
+    run: int
+    exit_code: int
+    reason: str
+
+
+class Standing:
+    """The workers by their nonces. Not guarded: used by the lead's event loop alone.
+
+    Args:
+        lease: seconds without a call after which a worker is gone.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self.lease = lease
+        self._workers: dict[int, StandingWorker] = {}
+        # Of the present run: how processes for it have failed, the first one first.
+        self._failed: list[Done] = []
+
+    def __iter__(self) -> Iterator[StandingWorker]:
+        return iter(tuple(self._workers.values()))
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def call(self, nonce: int, name: str, carrying: int, now: float) -> StandingWorker:
+        """A worker has called, and says which run it carries out; Refusal: FULL for one too many."""
+        worker = self._workers.get(nonce)
+        if worker is None:
+            if len(self._workers) >= MAX_STANDING:
+                raise Refusal("FULL", f"{MAX_STANDING} workers stand by already")
+            worker = self._workers[nonce] = StandingWorker(nonce=nonce, name=name, last=now)
+        worker.last, worker.carrying = now, carrying
+        return worker
+
+    def ended(self, worker: StandingWorker, ended: Ended, present: int) -> None:
+        """Its process for a job has ended; `present` is the run that is carried out now."""
+        worker.carrying = 0
+        if worker.tried != ended.run:
+            worker.tried, worker.failures = ended.run, 0
+        if not ended.exit_code:
+            worker.hopeless, worker.failure = True, ""
+            return
+        worker.failures += 1
+        worker.failure = ended.reason or f"exit code {ended.exit_code}"
+        worker.hopeless = not _may_end_better(ended.exit_code) or worker.failures >= TRIES
+        if ended.run == present:
+            self._failed.append(Done(ended.exit_code, f"{worker.name}: {worker.failure}"))
+
+    def leave(self, nonce: int) -> None:
+        """A worker goes."""
+        self._workers.pop(nonce, None)
+
+    def expire(self, now: float) -> list[StandingWorker]:
+        """Forgets those that have not called for a lease."""
+        gone = [worker for worker in self if now - worker.last > self.lease]
+        for worker in gone:
+            self.leave(worker.nonce)
+        return gone
+
+    def begin(self) -> None:
+        """Another run begins."""
+        self._failed = []
+
+    def take(self, worker: StandingWorker, job: QueuedJob, places: int) -> bool:
+        """Gives the present job to a worker that has nothing to do, if it is still wanted there."""
+        again = worker.tried == job.run and worker.hopeless
+        if worker.carrying or again or len(self.carriers(job)) >= places:
+            return False
+        worker.carrying = job.run
+        return True
+
+    def carriers(self, job: QueuedJob) -> list[StandingWorker]:
+        """Who carries the job out."""
+        return [worker for worker in self if worker.carrying == job.run]
+
+    def failure(self, job: QueuedJob) -> Done | None:
+        """Why the job cannot go on where nobody is a member of it: every process for it has failed, and would again.
+
+        None as long as somebody carries it out or may, or nobody has tried.
+        """
+        able = [worker for worker in self if worker.tried != job.run or not worker.hopeless]
+        return self._failed[0] if self._failed and not able else None
+
+    def first_failure(self) -> str:
+        """The first failure of the present run, for people; empty if there was none."""
+        return self._failed[0].reason if self._failed else ""
+
+
+def places(settings: Settings, members: int) -> int:
+    """How many standing workers a job gets."""
+    if settings["mode"] == "sync":
+        return int(settings["workers"]) + int(settings["backup"])
+    most = int(settings["max_workers"])
+    return min(members, most) if members else most
+
+
+def _may_end_better(exit_code: int) -> bool:
+    """A bug of ours, a lost peer, a kill; not a wrong flag, missing data, NaN or a folder that cannot be written."""
+    return exit_code in (1, 4) or exit_code > 128
