@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import click
@@ -23,9 +24,12 @@ from grpc_ps.client.shared.security_flags import security_from_flags, security_o
 from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY, check_summaries, summary_options
 from grpc_ps.client.shared.tf_config import tf_config_option, worker_flags
 from grpc_ps.worker.config import Value, WorkerConfig
-from grpc_ps.worker.flags import check_data, data_options, model_options, parse_arguments
+from grpc_ps.worker.flags import Run, check_data, data_options, model_options, parse_arguments
 from grpc_ps.worker.interrupt import Interrupt
 from grpc_ps.worker.subcommands import SUBCOMMANDS
+
+# Seconds that a standing worker gets to end in beyond those of the process that it has started for a job.
+STANDING_SLACK = 2.0
 
 # Nothing here may import gRPC, and so no module of errors, when this one is loaded: `main` prepares the process first.
 
@@ -53,6 +57,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     from grpc_ps.worker.initial import open_initial
     from grpc_ps.worker.loading import check_model
 
+    if flags["model"] is None:
+        raise click.UsageError("Missing option '--model'.")
     flags = worker_flags(flags)
     check_job_flags(flags)
     stated = stated_flags(flags)
@@ -60,7 +66,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         # Rounds take no gradient of an older step: a job in rounds refuses this worker.
         stated["mode"] = "async"
     _check_index(flags["index"], stated)
-    if flags["ps"] is None and not flags["check"]:
+    if flags["ps"] is None and not (flags["check"] or flags["validate"]):
         raise click.UsageError("--ps: must be given: HOST:PORT,..., the lead shard first")
     addresses = parse_addresses(flags["ps"]) if flags["ps"] is not None else ()
     arguments = parse_arguments(flags["model_arg"])
@@ -80,6 +86,7 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         download_url=flags["download_url"],
         index=flags["index"],
         evaluates=flags["task"] == "evaluator",
+        run=flags["run"] or 0,
         initial=open_initial(flags["init_from"]) if flags["init_from"] is not None else None,
         device=device,
         connect_timeout=flags["connect_timeout"],
@@ -102,12 +109,13 @@ _EPILOG = (
 @config_option("worker")
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order, the lead shard first.")
 @tf_config_option()
-@model_options
+@partial(model_options, required=False)
 @data_options
 @download_options
 @job_options()
 @click.option("--index", type=Whole(0, MAX_U32), help="This worker's index; any that is free if not given.")
 @click.option("--cores", type=Cores(), help="Cores of this machine to keep to: 0, 0,2 or 0-3.")
+@click.option("--run", type=Run(), help="The job to join, by its run id: another one that runs there is refused.")
 @click.option(
     "--init-from",
     metavar="FILE",
@@ -121,13 +129,22 @@ _EPILOG = (
 @security_options()
 @fault_options(made_calls, WORKER_POINTS)
 @click.option("--check", is_flag=True, help="Check flags, model and data files, and exit; needs no --ps.")
+@click.option("--validate", is_flag=True, help="Check flags and the model's name alone, and exit.")
 @click.option("--json", is_flag=True, help="Print a summary as one line of JSON on stdout, the rest on stderr.")
 @click.pass_obj
 def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
-    """Trains a model: takes parameters from the shards, computes gradients, and sends them back."""
+    """Trains a model: takes parameters from the shards, computes gradients, and sends them back.
+
+    Without --model it stands by, and carries out one job after the other that `psctl submit` sends to the cluster
+    (`psserver --keep-alive`); --data-dir, --data, --device, --threads and --index then hold where a job says nothing.
+    """
     if flags["cores"] is not None:
         pin(flags["cores"])
+    if flags["model"] is None and not (flags["check"] or flags["validate"]):
+        return stand_by(flags, interrupt)
     config = build_config(flags)
+    if flags["validate"]:
+        return 0
     if flags["check"]:
         from grpc_ps.worker.check import check
 
@@ -160,6 +177,22 @@ def worker(interrupt: Interrupt | None, /, **flags: Any) -> int:
     if config.json:
         click.echo(summary)
     return 0
+
+
+def stand_by(flags: Mapping[str, Any], interrupt: Interrupt | None) -> int:
+    """Carries out what is submitted to the cluster, until that ends."""
+    from grpc_ps.client import PSClient
+    from grpc_ps.client.shared.logs import setup_logging
+    from grpc_ps.worker.standing import StandingWorker, standing_config
+
+    config = standing_config(flags)
+    setup_logging("worker")
+    with PSClient(config.addresses, security=config.security) as client:
+        standing = StandingWorker(config, client.jobs)
+        if interrupt is not None:
+            interrupt.grace = flags["grace"] + STANDING_SLACK
+            interrupt.watch(standing)
+        return standing.run()
 
 
 def start_again(

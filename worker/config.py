@@ -38,6 +38,8 @@ class WorkerConfig:
     index: int | None = None
     evaluates: bool = False
     """Whether it only evaluates, beside workers that train."""
+    run: int = 0
+    """The job to join, by its run id; 0 for any."""
     initial: InitialFile | None = None
     """Where the first values come from, if not from the job's seed."""
     device: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from grpc_ps.client.shared.flags import Decorated, FilePath, OneOf
+from grpc_ps.client.shared.flags import MAX_U64, Decorated, FilePath, OneOf, Whole, refusal
 from grpc_ps.models.datasets import CHOICES, PARTS, parts_of
 from grpc_ps.worker.config import Value
 
@@ -24,7 +24,25 @@ class _DataName(OneOf):
         return str(value) if free else super().convert(value, param, ctx)
 
 
-def model_options(command: Decorated) -> Decorated:
+class Run(Whole):
+    """A run id, in hexadecimal as logs and status show it; becomes a number."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Shows what it is in --help."""
+        return "HEX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number, or raises click.UsageError."""
+        try:
+            number = int(str(value), 16)
+        except ValueError:
+            number = 0
+        if not 0 < number <= MAX_U64:
+            raise refusal(param, ctx, value, "must be a run id: 1 to 16 hexadecimal digits")
+        return number
+
+
+def model_options(command: Decorated, *, required: bool = True) -> Decorated:
     """Adds --model and --model-arg."""
     for option in (
         click.option(
@@ -32,8 +50,9 @@ def model_options(command: Decorated) -> Decorated:
         ),
         click.option(
             "--model",
-            required=True,
-            help="A model's name (cifar10, embedding, linear, mnist), file.py:attribute or package.module:attribute.",
+            required=required,
+            help="A model's name (cifar10, embedding, linear, mnist), file.py:attribute or package.module:attribute."
+            + ("" if required else " Without it this worker stands by for jobs of `psctl submit`."),
         ),
     ):
         command = option(command)

@@ -85,7 +85,7 @@ class Worker:
         if config.initial is not None:
             check_initial(config.initial, dense_specs(self._specs))
         self._progress = Progress(echo)
-        self._run = 0
+        self._run = config.run
         self._metrics: dict[str, float] = {}
         self._own_feed = feed
         self._stream: StreamFeed | None = None
