@@ -94,3 +94,11 @@ def is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def runs(folder: Path | None) -> bool:
+    """Whether the launch of that folder has not ended; no folder is of none."""
+    if folder is None:
+        return False
+    found = ClusterFile.read(folder)
+    return found.exit_code is None and is_running(found.launcher)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from grpc_ps.client.commands.cancel import cancel
 from grpc_ps.client.commands.certs import certs
 from grpc_ps.client.commands.checkpoint import checkpoint
 from grpc_ps.client.commands.doctor import doctor
@@ -13,11 +14,13 @@ from grpc_ps.client.commands.evaluate import evaluate
 from grpc_ps.client.commands.export import export
 from grpc_ps.client.commands.health import health
 from grpc_ps.client.commands.inspect import inspect
+from grpc_ps.client.commands.jobs import jobs
 from grpc_ps.client.commands.launch import launch
 from grpc_ps.client.commands.placement import placement
 from grpc_ps.client.commands.set import set_job
 from grpc_ps.client.commands.status import status
 from grpc_ps.client.commands.stop import stop
+from grpc_ps.client.commands.submit import submit
 from grpc_ps.client.commands.tether import tether
 from grpc_ps.client.commands.watch import watch
 from grpc_ps.client.shared.flags import Group
@@ -26,8 +29,8 @@ from grpc_ps.client.shared.flags import Group
 @click.group(
     cls=Group,
     commands=[
-        *(launch, status, watch, set_job, checkpoint, inspect, export, placement, evaluate, stop, certs, doctor),
-        *(health, tether),
+        *(launch, status, watch, set_job, stop, submit, jobs, cancel),
+        *(checkpoint, inspect, export, placement, evaluate, certs, doctor, health, tether),
     ],
     invoke_without_command=True,
 )

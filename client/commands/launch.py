@@ -15,7 +15,7 @@ import click
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
 from grpc_ps.client.commands import launch_hosts
-from grpc_ps.client.commands.programs import program, run_worker, typed, watch_worker
+from grpc_ps.client.commands.programs import program, run_worker, watch_worker
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
@@ -26,6 +26,7 @@ from grpc_ps.client.shared.download_flags import DOWNLOAD_FLAGS, check_download,
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
+from grpc_ps.client.shared.flags import typed
 from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS, limit_options
 from grpc_ps.client.shared.summary_flags import SUMMARY_FLAGS, summary_options
 
@@ -35,6 +36,8 @@ _WORKER_FLAGS = (
     *("init_from", "device", "overlap", "grace", *SUMMARY_FLAGS),
 )
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
+# Those of both that a worker without a model takes.
+_STANDING_FLAGS = ("data_dir", "data", *DOWNLOAD_FLAGS, "device", "grace", "threads")
 
 # Seconds for the last processes to end once the others have, beside what the last checkpoint may take.
 _DRAIN_SECONDS = 60.0
@@ -50,7 +53,11 @@ _CHECK_SECONDS = 120.0
 @click.option(
     "--workers", type=flags.Whole(1, 1024), default=1, show_default=True, help="Workers to start, beside --backup."
 )
-@click.option("--model", required=True, metavar="NAME", help="A model's name, file.py:attribute or module:attribute.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="A model's name, file.py:attribute or module:attribute. Without it the cluster stands, for `psctl submit`.",
+)
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")
 @click.option("--data-dir", metavar="DIR", help="Folder with the model's data files.")
 @click.option(
@@ -101,6 +108,8 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     psctl watches over its shards and workers and ends with them. If one process fails, all are ended and psctl exits
     with that process's exit code. Ctrl-C ends all. Without --threads the processes share out this machine's cores.
 
+    Without --model the cluster stands: it waits for jobs of `psctl submit`, until Ctrl-C or `psctl stop`.
+
     With --checkpoint-dir the same command goes on from the newest checkpoint. --max-restarts starts again what was
     killed, lost its peers or met an unexpected error, for as long as the job is not over.
     """
@@ -113,25 +122,30 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         said = launch_hosts.without_defaults(values)
     passed_on = _worker_flags(shards, workers, said)
     own_flags = _faults(shards, workers + (values["backup"] or 0), values)
+    stands = values["model"] is None
     out = sys.stderr if values["as_json"] else sys.stdout
     elsewhere: dict[str, list[str]] = {}
+    keep_alive = ["--keep-alive"] * stands
     if hosts:
-        assigned = launch_hosts.processes(
-            hosts, values, shard=[*shard_flags(said), *_metrics_flags(values)], worker=passed_on, own=own_flags
-        )
+        shard = [*shard_flags(said), *_metrics_flags(values), *keep_alive]
+        assigned = launch_hosts.processes(hosts, values, shard=shard, worker=passed_on, own=own_flags)
         if not values["ssh"]:
             launch_hosts.show(assigned, as_json=values["as_json"])
             return
         elsewhere = launch_hosts.by_ssh(assigned, values["grace"])
     else:
         own_flags = _pinned(own_flags) if values["pin_cores"] else own_flags
-        _check(passed_on, values, out)
+        if not stands:
+            _check(passed_on, values, out)
     folder = _prepare(log_dir)
     ending = values["grace"] + _SLACK_SECONDS + (launch_hosts.TRANSIT_SECONDS if hosts else 0)
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
-        shard_command=[program("psserver"), "--host", "127.0.0.1", *shard_flags(values), *_metrics_flags(values)],
+        shard_command=[
+            *(program("psserver"), "--host", "127.0.0.1"),
+            *(*shard_flags(values), *_metrics_flags(values), *keep_alive),
+        ],
         worker_command=[program("worker"), *passed_on],
         log_dir=folder,
         own_flags=own_flags,
@@ -145,9 +159,12 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         drain_timeout=_DRAIN_SECONDS + (checkpoints.timeout if checkpoints else 0),
     )
     print(f"logs: {folder}", file=out, flush=True)
-    with make_view(out, bars=out.isatty() and not values["no_progress"] and not hosts) as view:
+    if stands:
+        print("the cluster stands by: psctl submit --model NAME, in this folder, gives it a job", file=out, flush=True)
+    bars = out.isatty() and not (values["no_progress"] or hosts or stands)
+    with make_view(out, bars=bars) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
-    _report(result, folder, as_json=values["as_json"])
+    _report(result, folder, as_json=values["as_json"], stands=stands)
 
 
 def _check(passed_on: Sequence[str], values: Mapping[str, Any], out: TextIO) -> None:
@@ -184,6 +201,8 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
     stated = {name: values[name] for name in (*_JOB_FLAGS, *_WORKER_FLAGS)}
     for name in ("overlap", "download"):
         stated[name] = values[name] or None  # There is no --no-overlap.
+    if stated["model"] is None:
+        _check_standing(stated)
     # In async whoever comes may join; their number is told where data may have to be shared out among them.
     if stated["mode"] == "sync" or any(":" in (values[name] or "") for name in ("model", "data")):
         stated["workers"] = workers
@@ -196,6 +215,13 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
         processes = shards + workers + (stated["backup"] or 0)
         stated["threads"] = 1 if values["pin_cores"] else max(1, len(allowed_cores()) // processes)
     return typed(stated)
+
+
+def _check_standing(stated: Mapping[str, Any]) -> None:
+    """Refuses what says something of a job where there is none. Raises click.UsageError."""
+    for name, value in stated.items():
+        if value not in (None, ()) and name not in _STANDING_FLAGS:
+            raise click.UsageError(f"{job_flags.flag_of(name)}: needs --model; `psctl submit` says it of each job")
 
 
 def _pinned(own_flags: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -227,7 +253,7 @@ def _prepare(log_dir: Path | None) -> Path:
     return folder
 
 
-def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool) -> None:
+def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool, stands: bool) -> None:
     """Says how the cluster ended.
 
     Raises:
@@ -239,7 +265,9 @@ def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool) -> No
         for line in result.last_lines:
             print(line, file=sys.stderr)
         raise _failure(result, folder)
-    if not as_json:
+    if stands and not as_json:
+        print(f"the cluster has ended, {result.wall_seconds:.1f} s")
+    elif not as_json:
         print("\n".join(_summary_lines(result)))
 
 

@@ -48,7 +48,8 @@ def picture(now: ClusterStatus, *, steps_per_second: float | None = None, since:
 def headline(now: ClusterStatus) -> str:
     """Returns the job in one line: phase, model, mode, global step, and what it waits for or how it ended."""
     settings = now.settings
-    parts = [now.phase, now.model, str(settings.get("mode", "")), _progress(now)]
+    number = f"job {now.job_number}" if now.job_number else ""
+    parts = [now.phase, number, now.model, str(settings.get("mode", "")), _progress(now)]
     if now.paused:
         parts.append("paused")
     if now.waiting_for:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import click
 from rich.live import Live
 
 from grpc_ps.client.client import ClusterStatus
-from grpc_ps.client.cluster_file import ClusterFile, is_running
+from grpc_ps.client.cluster_file import ClusterFile, runs
 from grpc_ps.client.commands import tables
+from grpc_ps.client.commands.follow import CtrlC, Follower, check_ended
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
-from grpc_ps.client.shared.errors import JobFailed
-from grpc_ps.client.shared.flags import Command, Real
+from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable
+from grpc_ps.client.shared.flags import MAX_U32, Command, Real, Whole
 from grpc_ps.client.time_shares import shares
 
 # Milliseconds over which the pace is taken: one reading alone says little of a job of few steps a second.
@@ -29,32 +29,45 @@ _PACE_MS = 10_000
 @click.command("watch", cls=Command)
 @target_options
 @click.option("--interval", type=Real(above=0), default=1.0, show_default=True, help="Seconds between two readings.")
+@click.option("--job", "number", type=Whole(1, MAX_U32), help="Follow that job of the queue, as `psctl submit` does.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON a reading, for programs.")
-def watch(ps: str | None, log_dir: Path | None, interval: float, as_json: bool) -> None:
-    """Shows a cluster until it ends.
+def watch(ps: str | None, log_dir: Path | None, interval: float, number: int | None, as_json: bool) -> None:
+    """Shows a cluster until it ends, or, of one that stands, until the present job does.
 
     On a terminal that is a live table, elsewhere one line a reading. Ends with the job's exit code when the job stops.
     A lead that goes away is waited for as long as the `psctl launch` runs that may start it again; with --ps that is
     the end, and the exit code 0. Ctrl-C ends the watching, not the job.
     """
-    interrupt = _Interrupt()
+    interrupt = CtrlC()
     with connect(ps, log_dir) as client:
         folder = launch_folder(ps, log_dir)
-        readings = client.watch(interval, stop=lambda: interrupt.came, may_return=lambda: _runs(folder))
+        follower = Follower(client.jobs, interrupt, interval, may_return=lambda: runs(folder))
+        if number is not None:
+            follower.follow(number, as_json=as_json)
+            return
+        readings = one_job(client.watch(interval, stop=lambda: interrupt.came, may_return=lambda: runs(folder)))
         table = sys.stdout.isatty() and not as_json
         last = _show_table(readings) if table else _print_lines(readings, as_json=as_json)
+        if last is not None and last.job_number and not interrupt.came:
+            # A lead that is gone has said in its last reading how the job ended.
+            with suppress(PeerUnreachable, PeerLost):
+                check_ended(follower.end(last.job_number))
+                return
     if interrupt.came:
         raise KeyboardInterrupt
     if last is not None:
         _check_end(last, folder)
 
 
-def _runs(folder: Path | None) -> bool:
-    """Whether the launch of that folder has not ended."""
-    if folder is None:
-        return False
-    found = ClusterFile.read(folder)
-    return found.exit_code is None and is_running(found.launcher)
+def one_job(readings: Iterable[ClusterStatus]) -> Iterator[ClusterStatus]:
+    """Yields readings until they are of another job than the first one that there was."""
+    run = 0
+    for now in readings:
+        if run and now.run != run:
+            return
+        if now.phase != "empty":
+            run = now.run
+        yield now
 
 
 def _check_end(last: ClusterStatus, folder: Path | None) -> None:
@@ -68,21 +81,6 @@ def _check_end(last: ClusterStatus, folder: Path | None) -> None:
     code = ClusterFile.read(folder).exit_code if folder and last.phase != "stopped" else 0
     if code:
         raise JobFailed(f"the cluster of {folder} has ended with exit code {code}; its logs are there", exit_code=code)
-
-
-class _Interrupt:
-    """Ctrl-C as a flag: an exception in the middle of gRPC's own code may leave a lock held for good.
-
-    The second one ends the process at once.
-    """
-
-    def __init__(self) -> None:
-        self.came = False
-        signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Pace:
