@@ -59,6 +59,9 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         waits: the milliseconds that came to `Checkpoint`.
         saved: what `Checkpoint` answers, or is refused with.
         gone: the readings, by their numbers, in place of which nobody answers.
+        submitted: what came to `SubmitJob`; `number` is the answer, or what it is refused with.
+        jobs: what `ListJobs` answers, one after the other and the last one again and again; `standing` goes with each.
+        cancelled: what came to `CancelJob`.
     """
 
     def __init__(self, *readings: wire.StatusResponse, then_gone: bool = False, gone: Collection[int] = ()) -> None:
@@ -73,6 +76,11 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         self.answer: wire.SetResponse | PsError = wire.SetResponse()
         self.waits: list[int] = []
         self.saved: wire.CheckpointResponse | PsError = wire.CheckpointResponse()
+        self.submitted: list[wire.JobRequest] = []
+        self.number: int | PsError = 3
+        self.jobs: list[list[wire.JobStatus]] = []
+        self.standing: list[wire.StandingWorker] = []
+        self.cancelled: list[int] = []
 
     def __enter__(self) -> FakeControl:
         self._server.start()
@@ -98,6 +106,27 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         if isinstance(self.saved, PsError):
             _refuse(context, self.saved)
         return self.saved
+
+    def SubmitJob(self, request: wire.SubmitJobRequest, context: grpc.ServicerContext) -> wire.SubmitJobResponse:
+        self.submitted.append(request.job)
+        if isinstance(self.number, PsError):
+            _refuse(context, self.number)
+        return wire.SubmitJobResponse(number=self.number)
+
+    def ListJobs(self, request: wire.ListJobsRequest, context: grpc.ServicerContext) -> wire.ListJobsResponse:
+        now = self.jobs.pop(0) if len(self.jobs) > 1 else (self.jobs or [[]])[0]
+        found = [job for job in now if request.number in (0, job.number)]
+        return wire.ListJobsResponse(jobs=found, standing=self.standing)
+
+    def CancelJob(self, request: wire.CancelJobRequest, context: grpc.ServicerContext) -> wire.CancelJobResponse:
+        self.cancelled.append(request.number)
+        return wire.CancelJobResponse(job=job_status("CANCELLED", number=request.number, global_step=9, started_ms=1))
+
+
+def job_status(state: str = "RUNNING", number: int = 3, **fields: Any) -> wire.JobStatus:
+    """A job of the queue in that state; `fields` replace those of the message."""
+    whole = {"number": number, "name": "try", "model": "mnist", "run": 7, "steps": 100, "submitted_ms": 1000}
+    return wire.JobStatus(state=f"STATE_{state}", **{**whole, **fields})
 
 
 def _refuse(context: grpc.ServicerContext, error: PsError) -> NoReturn:

@@ -141,14 +141,20 @@ def _fill(rng: random.Random, message: Message, field: Field, known: dict[str, M
             key, value = field.message_type.fields
             text = _scalar(rng, key)
             for number in range(count):
-                entries[f"{text[: LARGE // count]}{number}"] = _scalar(rng, value)
+                found = _scalar(rng, value)
+                # Together as large as one may be: what is larger than any message tells nothing of this rpc.
+                entries[f"{text[: LARGE // count]}{number}"] = (
+                    found[: LARGE // count] if isinstance(found, str) else found
+                )
         elif field.is_repeated:
             made = [extreme(rng, field.message_type, known, depth + 1) for _ in range(min(count, 3))]
             getattr(message, field.name).extend((made * count)[:count])
         else:
             getattr(message, field.name).CopyFrom(extreme(rng, field.message_type, known, depth + 1))
     elif field.is_repeated:
-        getattr(message, field.name).extend([_scalar(rng, field)] * count)
+        value = _scalar(rng, field)
+        most = LARGE // max(1, len(value)) if isinstance(value, str | bytes) else count
+        getattr(message, field.name).extend([value] * max(1, min(count, most)))
     else:
         setattr(message, field.name, _scalar(rng, field))
 

@@ -29,6 +29,7 @@ class Driver:
         plan: SavePlan | None = None,
         restored: Restored | None = None,
         keep_alive: bool = False,
+        queued: bool = False,
         **presets: Any,
     ) -> None:
         self.job = Job(
@@ -39,6 +40,7 @@ class Driver:
             plan=plan,
             restored=restored,
             keep_alive=keep_alive,
+            queued=queued,
         )
         self.now = 0.0
         self.seen = 0

@@ -184,12 +184,13 @@ class RecoveryBed(LocalCluster):
         if server._coordinator is not None:
             for task in server._coordinator._tasks:
                 task.cancel()
-        pools = [server._kernels, server._savers, *([commits.keeper._thread] if commits else [])]
+        keepers = {commits.keeper, server._coordinator.folder} if commits else set()
+        pools = [server._kernels, server._savers, *(keeper._thread for keeper in keepers)]
         for pool in pools:
             await self._loop.run_in_executor(None, partial(pool.shutdown, wait=True, cancel_futures=True))
-        if commits is not None:
+        for keeper in keepers:
             # As the kernel does: the lock is free, and the file says what it said.
-            os.close(commits.keeper._folder._lock._descriptor)
+            os.close(keeper._folder._lock._descriptor)
         for link in self._links_of(shard):
             link.release()
         self._burials[server].set()

@@ -7,33 +7,14 @@ import asyncio
 import numpy as np
 import pytest
 from light_worker import scalar
-from local_cluster import LocalCluster
+from mortal_cluster import Mortal
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.errors import JobFailed, NotOpen, PsError
-from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.server import ShardServer
 
 BOTH = [scalar("w"), scalar("v")]
 ONES = {spec.name: np.ones((), np.float32) for spec in BOTH}
-
-
-class Mortal(LocalCluster):
-    """Two shards, either of which can lose its life, and have another one with the same command."""
-
-    async def restart(self, shard: int) -> None:
-        """What `kill -9` and the same command leave: the links cut, the port taken again, nothing in memory."""
-        old = self.servers[shard]
-        self.ended[shard].cancel()
-        await asyncio.gather(self.ended[shard], return_exceptions=True)
-        lead = "" if shard == 0 else self.servers[0].address
-        port = int(old.address.rpartition(":")[2])
-        config = ShardConfig(shard=shard, shards=2, lead=lead, port=port, limits=self._limits, **self._config)
-        new = ShardServer(config)
-        await new.start()
-        self.servers[shard] = new
-        self.ended[shard] = asyncio.ensure_future(new.run())
 
 
 @pytest.mark.parametrize("killed", [1, 0])

@@ -7,6 +7,7 @@ from job_driver import Driver
 
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Dismiss, Done, Stop
+from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
 
 
@@ -212,3 +213,52 @@ def test_newcomers_that_ask_no_more_are_forgotten() -> None:
     driver.now = 11.0
     driver.job.tick(driver.now)
     assert driver.job.members._askers == {}
+
+
+@pytest.mark.parametrize("done", [Done(), Done(4, "lost")])
+def test_the_end_of_a_job_of_the_queue_is_not_the_clusters(done: Done) -> None:
+    driver = Driver(queued=True, keep_alive=True)
+    (member,) = open_queued(driver)
+    driver.job.stop(done, driver.now)
+    driver.job.leave(member.worker, member.incarnation, driver.now)
+    assert (driver.job.done, driver.job.finished(), driver.job.is_kept) == (done, False, False)
+    driver.job.keep_alive = False
+    assert driver.job.finished(), "somebody has told the cluster to end"
+
+
+def open_queued(driver: Driver) -> list[Member]:
+    member = driver.join(1, run=7)
+    driver.push(member, values=True)
+    return [member]
+
+
+def test_only_its_own_workers_open_a_job_of_the_queue() -> None:
+    driver = Driver(queued=True, keep_alive=True)
+    stranger = driver.try_join(1)
+    assert (stranger.state, stranger.waiting_for) == (
+        "WAITING",
+        "a worker of the job that was submitted to open it",
+    )
+    with pytest.raises(Refusal, match="WRONG_RUN"):
+        driver.try_join(2, run=8)
+    assert driver.job.phase == "EMPTY"
+    open_queued(driver)
+    assert driver.try_join(1).state == "MEMBER", "whoever agrees may help then"
+
+
+def test_nobody_goes_on_with_a_job_of_the_queue_that_is_done() -> None:
+    driver = Driver(queued=True, keep_alive=True, steps=5)
+    open_queued(driver)
+    driver.job.stop(Done(), driver.now)
+    with pytest.raises(Refusal, match="MISMATCH: steps"):
+        driver.try_join(3, stated={"steps": 9})
+    assert driver.try_join(3).state == "DONE"
+
+
+def test_a_follower_that_comes_back_empty_costs_a_job_of_the_queue_and_is_there_for_the_next() -> None:
+    driver = Driver(shards=2, queued=True, keep_alive=True)
+    open_queued(driver)
+    driver.job.shards.disconnect(1, 101, driver.now)
+    driver.job.follow(1, 2, 555, "s1", driver.now)
+    assert driver.job.done == Done(4, "shard 1 lost its state and no checkpoint is configured")
+    assert driver.job.shards.missing() == []

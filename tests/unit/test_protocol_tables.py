@@ -12,6 +12,7 @@ from protocol_page import FILES, PROTOS, names, rows, rpcs, section
 
 from grpc_ps.client.heartbeat import BEATS_PER_LEASE
 from grpc_ps.client.shard_client import CALL_SECONDS
+from grpc_ps.client.shared import submission
 from grpc_ps.client.shared.blocks import MAX_NAME
 from grpc_ps.client.shared.channel_options import (
     KEEPALIVE_MS,
@@ -27,7 +28,7 @@ from grpc_ps.psserver import following, link, messages, peer_limits, server, ses
 from grpc_ps.psserver.clock import STOOD_STILL
 from grpc_ps.psserver.command import psserver
 from grpc_ps.psserver.config import ShardConfig
-from grpc_ps.psserver.lead import coordinator, log, pins, training
+from grpc_ps.psserver.lead import coordinator, log, pins, queue, standing, training
 from grpc_ps.psserver.lead.settings import DEFAULTS, EVAL_EVERY, OPTIMIZER_DEFAULTS
 
 # What no server says: a client or a command finds these by itself.
@@ -112,6 +113,8 @@ def test_times_are_those_of_the_code() -> None:
         "the first message of a stream": [config.limits.call],
         "the log's admission of a worker that attaches": [config.limits.call],
         "a reader's wait for its snapshot": [config.limits.call],
+        "the same of one `AwaitJob`": [worker_service.MAX_WAIT],
+        "a standing worker, from its last `AwaitJob`": [config.limits.lease],
         "a snapshot that nobody reads": [config.limits.pin],
         "what workers keep of their pushes, for a checkpoint": [config.limits.residuals],
         "the same when the job or a shard was told to end": [config.limits.last_residuals],
@@ -147,6 +150,12 @@ def seconds(text: str) -> list[float]:
         ("training streams that have not attached yet", peer_limits.MAX_UNATTACHED),
         ("streams of one connection", dict(SERVER_OPTIONS)["grpc.max_concurrent_streams"]),
         ("unary calls of one connection", peer_limits.CALLS_AT_ONCE),
+        ("jobs that wait in the queue, and that have ended and are remembered", queue.MAX_QUEUED),
+        ("standing workers", standing.MAX_STANDING),
+        (
+            "arguments of a submitted job; characters of its name; of an argument, an option or a setting",
+            submission.MAX_ARGUMENTS,
+        ),
         ("entries in one message to a follower", following.ENTRIES_PER_MESSAGE),
         ("entries that a follower takes before it acknowledges", link.ACKNOWLEDGE_EVERY),
     ],

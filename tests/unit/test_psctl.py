@@ -1,5 +1,6 @@
 """psctl with small scripts installed beside it in the place of `psserver` and `worker`."""
 
+import itertools
 import json
 import os
 import re
@@ -219,13 +220,6 @@ def test_json_says_what_ended_the_job(install, capsys):
     assert (summary["exit_code"], summary["reason"], summary["ended_by"]) == (0, "", "stopped on request")
 
 
-def test_the_model_is_required(install):
-    install()
-    with pytest.raises(click.UsageError) as refused:
-        run(["launch"])
-    assert "--model" in refused.value.format_message()
-
-
 def test_a_failure_shows_the_last_lines_and_the_logs(install, capsys):
     install(worker=WORKER + "\nsys.exit(5)")
     with pytest.raises(JobFailed, match=r"^worker 0 failed with exit code 5; logs: grpc-ps-logs/") as failed:
@@ -320,3 +314,35 @@ def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, caps
     monkeypatch.setattr(PSClient, "stop", lambda self: len(self.addresses) * 100 + int(self.addresses[0][-1]))
     assert run(["stop"]) == 0
     assert capsys.readouterr().out == "stopped at global step 101\n"
+
+
+STANDING = """
+import json, socket, sys
+flags = sys.argv[1:]
+host, port = flags[flags.index("--ps") + 1].split(":")
+peer = socket.create_connection((host, int(port)))
+print("flags", *flags, file=sys.stderr)
+"""
+
+
+def test_launch_without_a_model_is_a_cluster_that_stands(install, capsys):
+    install(worker=STANDING)
+    assert run(["launch", "--data-dir", "/d", "--threads", "2"]) == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[1] == "the cluster stands by: psctl submit --model NAME, in this folder, gives it a job"
+    (shard,) = (line for line in output if line.startswith("[ps 0] started "))
+    assert "'--keep-alive'" in shard
+    (worker,) = (line for line in output if line.startswith("[worker 0] flags "))
+    assert "--model" not in worker
+    assert {"--data-dir /d", "--threads 2", "--index 0"} <= {
+        " ".join(pair) for pair in itertools.pairwise(worker.split(" "))
+    }
+    assert re.fullmatch(r"the cluster has ended, [\d.]+ s", output[-1])
+
+
+@pytest.mark.parametrize("flags", [["--steps", "5"], ["--model-arg", "a=1"], ["--overlap"], ["--mode", "sync"]])
+def test_what_a_job_says_needs_a_model(install, flags):
+    install()
+    with pytest.raises(click.UsageError) as refused:
+        run(["launch", *flags])
+    assert refused.value.format_message() == f"{flags[0]}: needs --model; `psctl submit` says it of each job"

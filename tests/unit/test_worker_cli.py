@@ -200,6 +200,22 @@ def test_bad_data_is_found_before_anyone_is_contacted(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_flags_alone_are_checked_without_reading_anything() -> None:
+    done = run("--validate", "--model", "mnist", "--data-dir", "/there/is/none", "--steps", "5")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tensorflow" not in done.stdout
+    wrong = run("--validate", "--model", "mnits")
+    assert wrong.returncode == 2
+    assert "unknown model 'mnits', did you mean 'mnist'?" in wrong.stderr
+
+
+@pytest.mark.parametrize("run_id", ["", "0", "g", "-1", "1" * 17])
+def test_a_run_is_one_to_sixteen_hexadecimal_digits(run_id: str) -> None:
+    assert config_of(*LINEAR, "--run", "00ff").run == 255
+    says = f"--run {run_id}: must be a run id: 1 to 16 hexadecimal digits"
+    assert refusal(*LINEAR, "--run", run_id) == says
+
+
 def test_a_device_that_is_not_there() -> None:
     done = run(*LINEAR, "--device", "gpu:7")
     assert done.returncode == 2

@@ -1,0 +1,132 @@
+"""Jobs that clients submit, on shards with a folder of checkpoints: a lead that dies goes on with job and queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from light_worker import constant, run_worker
+from recovery_bed import RecoveryBed
+from saved_jobs import whole_steps
+from standing_workers import LightStanding, by_name, until, until_ended
+
+from grpc_ps.client import PSClient
+from grpc_ps.client.jobs import JobRequest
+from grpc_ps.client.shared.blocks import ParameterSpec
+from grpc_ps.client.shared.errors import PsError
+
+
+def job(name: str, steps: int) -> JobRequest:
+    """SGD with rate 1 and gradients of -1: after n steps every element is n."""
+    return JobRequest(model="linear", name=name, stated={"learning_rate": 1.0, "steps": steps})
+
+
+def test_each_job_has_a_folder_and_a_lead_that_is_killed_goes_on_with_job_and_queue(tmp_path: Path) -> None:
+    """Killed at step 20 of the second of three jobs: it goes on from step 10, the third one follows."""
+    with RecoveryBed(tmp_path, keep_alive=True, checkpoints={"steps": 10}) as bed, PSClient(bed.addresses) as client:
+        with LightStanding(bed.addresses), LightStanding(bed.addresses):
+            first = client.jobs.submit(job("a", 10))
+            until_ended(client, first)
+            bed.at_step(20, lambda: bed.kill(0))
+            second, third = client.jobs.submit(job("b", 40)), client.jobs.submit(job("c", 5))
+            run = until_run(client, second)
+            bed.until_dead(0)
+            bed.start(0)
+            done = until_ended(client, second)
+            assert (done.state, done.global_step, done.run) == ("done", 40, run)
+            assert until_ended(client, third).state == "done"
+            bed.log.until("resumed ", "job-0002")
+            np.testing.assert_array_equal(client.pull().values["c"], [5, 5, 5])
+            assert [it.state for it in client.jobs.list()] == ["done"] * 3
+        assert whole_steps(tmp_path) == []
+        assert [whole_steps(tmp_path / f"job-000{number}")[-1] for number in (1, 2, 3)] == [10, 40, 5]
+        assert client.stop() == 5
+        assert bed.wait_ended() == [None, None]
+    kept = json.loads((tmp_path / "queue.json").read_text())
+    assert [it["state"] for it in kept["jobs"]] == ["DONE"] * 3
+
+
+def until_run(client: PSClient, number: int) -> int:
+    return until(client, number, lambda it: bool(it.run)).run
+
+
+def test_a_lead_that_is_killed_between_jobs_has_the_queue(tmp_path: Path) -> None:
+    """The other shard stays; strangers do not open a job then; a new one begins where numbers went on."""
+    with RecoveryBed(tmp_path, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        with LightStanding(bed.addresses):
+            until_ended(client, client.jobs.submit(job("a", 5)))
+        until(client, 1, lambda it: not client.jobs.standing())
+        waiting = client.jobs.submit(job("b", 7))
+        bed.restart(0)
+        assert [(it.number, it.state, it.global_step) for it in answered(client)] == [(1, "done", 5), (2, "queued", 0)]
+        with LightStanding(bed.addresses):
+            assert until_ended(client, waiting).state == "done"
+        np.testing.assert_array_equal(client.pull().values["b"], [7, 7, 7])
+        assert not bed.ended[1].done()
+
+
+def answered(client: PSClient) -> list[object]:
+    """The jobs, once the lead answers again."""
+    for _ in range(200):
+        try:
+            return list(client.jobs.list())
+        except PsError as error:
+            last = error
+    raise last
+
+
+def test_a_job_whose_folder_cannot_be_used_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    with RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        (tmp_path / "job-0001").write_text("in the way")
+        with LightStanding(bed.addresses):
+            first, second = (client.jobs.submit(job(name, 5)) for name in "ab")
+            failed = until_ended(client, first)
+            assert (failed.state, failed.exit_code) == ("failed", 6)
+            assert "job-0001" in failed.reason
+            assert until_ended(client, second).state == "done"
+
+
+def test_a_shard_that_dies_costs_the_job_some_steps(tmp_path: Path) -> None:
+    """A follower is started again: the job returns to its newest checkpoint, in its own folder."""
+    with (
+        RecoveryBed(tmp_path, keep_alive=True, checkpoints={"steps": 10}) as bed,
+        PSClient(bed.addresses) as client,
+        LightStanding(bed.addresses),
+    ):
+        bed.at_step(20, lambda: bed.kill(1))
+        number = client.jobs.submit(job("a", 30))
+        bed.until_dead(1)
+        bed.start(1)
+        assert until_ended(client, number).state == "done"
+        np.testing.assert_array_equal(client.pull().values["a"], [30, 30, 30])
+        bed.log.until("rollback ", "to_step=10")
+
+
+def test_a_job_that_a_worker_brings_is_saved_where_it_always_was(tmp_path: Path) -> None:
+    specs = [ParameterSpec(name="w", shape=(3,), dtype="float32")]
+    with RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        run_worker(bed.addresses, specs, constant(-1.0), stated={"steps": 5})
+        with LightStanding(bed.addresses, by_name):
+            until_ended(client, client.jobs.submit(job("a", 5)))
+    assert whole_steps(tmp_path)[-1] == whole_steps(tmp_path / "job-0001")[-1] == 5
+
+
+@pytest.mark.parametrize("when", ["running", "queued"])
+def test_a_stop_keeps_what_is_not_over(tmp_path: Path, when: str) -> None:
+    """The cluster is told to end and started again: the job that ran goes on, the one that waited comes after it."""
+    with RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        with LightStanding(bed.addresses):
+            running, waiting = client.jobs.submit(job("a", 10**9)), client.jobs.submit(job("b", 5))
+            at = until(client, running, lambda it: it.global_step > 5).global_step
+            bed.interrupt(0)
+            bed.ended_with(0)
+        bed.start(0)
+        number = running if when == "running" else waiting
+        with LightStanding(bed.addresses):
+            if when == "running":
+                until(client, number, lambda it: it.state == "running" and it.global_step > at)
+            client.jobs.cancel(running)
+            until_ended(client, running)
+            assert until_ended(client, waiting).state == "done"

@@ -1,0 +1,139 @@
+"""Workers that stand by: who gets the present job, and when nobody can carry it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grpc_ps.psserver.lead.log import Done
+from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Submission
+from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.settings import complete
+from grpc_ps.psserver.lead.standing import MAX_STANDING, TRIES, Ended, Standing, StandingWorker, places
+
+
+def job_with(run: int = 7) -> QueuedJob:
+    queue = Queue()
+    job = queue.submit(Submission(model="linear"), at=0.0)
+    queue.begin(job, run, at=1.0)
+    return job
+
+
+def stand(standing: Standing, *nonces: int, now: float = 0.0) -> list[StandingWorker]:
+    return [standing.call(nonce, f"host:{nonce}", 0, now) for nonce in nonces]
+
+
+def fail(standing: Standing, worker: StandingWorker, code: int, run: int = 7, reason: str = "why") -> None:
+    standing.ended(worker, Ended(run=run, exit_code=code, reason=reason if code else ""), present=7)
+
+
+def test_a_job_takes_as_many_workers_as_it_has_places() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    workers = stand(standing, 1, 2, 3)
+    assert [standing.take(worker, job, places=2) for worker in workers] == [True, True, False]
+    assert [worker.nonce for worker in standing.carriers(job)] == [1, 2]
+    assert not standing.take(workers[0], job, places=9), "it carries the job out already"
+    standing.leave(1)
+    assert standing.take(workers[2], job, places=2), "the place of one that has gone is free"
+
+
+def test_an_answer_that_was_lost_is_given_again() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    assert standing.take(worker, job, places=1)
+    (again,) = stand(standing, 1)
+    assert again is worker
+    assert standing.take(again, job, places=1)
+    assert standing.call(1, "host:1", 7, 0.0).carrying == 7
+
+
+def test_a_worker_that_is_silent_for_a_lease_is_gone_and_its_place_free() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    one, two = stand(standing, 1, 2)
+    assert standing.take(one, job, places=1)
+    standing.call(2, "host:2", 0, now=8.0)
+    assert standing.expire(now=10.0) == []
+    assert standing.expire(now=10.1) == [one]
+    assert standing.take(two, job, places=1)
+    assert len(standing) == 1
+
+
+@pytest.mark.parametrize("code", [2, 3, 5, 6])
+def test_what_would_fail_again_is_not_tried_again(code: int) -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    assert standing.take(worker, job, places=1)
+    fail(standing, worker, code, reason="no such file")
+    assert not standing.take(worker, job, places=1)
+    assert standing.failure(job) == Done(code, "host:1: no such file")
+    assert standing.take(worker, job_with(run=8), places=1), "the next job may do better"
+
+
+@pytest.mark.parametrize("code", [1, 4, 137])
+def test_what_may_end_better_is_tried_three_times(code: int) -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    for _ in range(TRIES):
+        assert standing.failure(job) is None
+        assert standing.take(worker, job, places=1)
+        fail(standing, worker, code)
+    assert not standing.take(worker, job, places=1)
+    assert standing.failure(job) == Done(code, "host:1: why")
+
+
+def test_a_job_has_failed_when_nobody_is_left_to_try_it() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    one, two, three = stand(standing, 1, 2, 3)
+    assert standing.failure(job) is None, "nobody has tried"
+    fail(standing, one, 3, reason="first")
+    assert standing.failure(job) is None
+    fail(standing, two, 5, reason="second")
+    assert standing.failure(job) is None
+    standing.leave(three.nonce)
+    assert standing.failure(job) == Done(3, "host:1: first"), "the first reason is the job's"
+    assert standing.first_failure() == "host:1: first"
+    stand(standing, 4)
+    assert standing.failure(job) is None, "a newcomer may"
+    standing.begin()
+    assert standing.first_failure() == ""
+
+
+def test_a_process_of_a_job_that_is_over_is_no_failure_of_the_present_one() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    fail(standing, worker, 4, run=6)
+    assert standing.failure(job) is None
+    assert standing.take(worker, job, places=1)
+
+
+def test_a_process_that_ended_well_is_not_started_again_for_the_same_job() -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    assert standing.take(worker, job, places=1)
+    fail(standing, worker, 0)
+    assert not standing.take(worker, job, places=1)
+    assert (standing.failure(job), worker.failure) == (None, "")
+
+
+def test_the_workers_are_bounded() -> None:
+    standing = Standing(lease=10.0)
+    stand(standing, *range(1, MAX_STANDING + 1))
+    with pytest.raises(Refusal, match=r"^FULL: "):
+        stand(standing, MAX_STANDING + 1)
+    stand(standing, 5)
+
+
+@pytest.mark.parametrize(
+    ("stated", "members", "expected"),
+    [
+        ({}, 0, 64),
+        ({}, 3, 3),
+        ({"max_workers": 2}, 0, 2),
+        ({"max_workers": 2}, 3, 2),
+        ({"mode": "sync", "workers": 3, "backup": 1}, 0, 4),
+        ({"mode": "sync", "workers": 3}, 3, 3),
+    ],
+)
+def test_the_places_of_a_job(stated: dict[str, Any], members: int, expected: int) -> None:
+    assert places(complete(stated), members) == expected
