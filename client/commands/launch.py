@@ -204,7 +204,8 @@ def _worker_flags(shards: int, workers: int, values: Mapping[str, Any]) -> list[
     if stated["model"] is None:
         _check_standing(stated)
     # In async whoever comes may join; their number is told where data may have to be shared out among them.
-    if stated["mode"] == "sync" or any(":" in (values[name] or "") for name in ("model", "data")):
+    own = any(":" in (values[name] or "") for name in ("model", "data"))
+    if stated["mode"] == "sync" or (own and stated["model"] is not None):
         stated["workers"] = workers
     if stated["mode"] != "sync" and stated["backup"]:
         raise click.UsageError(f"--backup {stated['backup']}: only with --mode sync")

@@ -46,6 +46,8 @@ def check_submission(
         if option not in OPTIONS:
             raise UsageError(f"a job cannot bring the option {option[:MAX_NAME]!r}; there are: {', '.join(OPTIONS)}")
         flag = f"--{option.replace('_', '-')}"
+        if option == "data":
+            _check_named(flag, value)
         _check_text(flag, value, MAX_VALUE)
         if not value or (not OPTIONS[option] and value != "true"):
             raise UsageError(f"{flag}: its value cannot be {value!r}")
@@ -57,13 +59,17 @@ def check_registered(model: str) -> None:
     """Refuses a model that is not named as registered ones are. Raises UsageError."""
     if _MODEL.fullmatch(model):
         return
-    shown = model[:MAX_NAME]
-    if any(mark in model for mark in ":./"):
+    _check_named("--model", model)
+    raise UsageError(f"--model {model[:MAX_NAME]!r}: is no model's name")
+
+
+def _check_named(flag: str, value: str) -> None:
+    """Refuses what is somebody's own code: file.py:attribute, package.module:attribute."""
+    if ":" in value or value.endswith(".py") or (flag == "--model" and any(mark in value for mark in "./")):
         raise UsageError(
-            f"--model {shown}: no code travels, so a job that is submitted trains a registered model; "
-            "for one of your own start `worker --model` on each machine"
+            f"{flag} {value[:MAX_NAME]!r}: no code travels, so a job that is submitted has a registered model and data "
+            f"that needs none; for your own start `worker --model` on each machine"
         )
-    raise UsageError(f"--model {shown!r}: is no model's name")
 
 
 def _check_text(flag: str, text: str, most: int) -> None:

@@ -52,7 +52,9 @@ LONG = "x" * 2000
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model": "model.py:Model"}, "--model model.py:Model: no code travels"),
+        ({"model": "model.py:Model"}, "--model 'model.py:Model': no code travels"),
+        ({"options": {"data": "data.py:load"}}, "--data 'data.py:load': no code travels"),
+        ({"options": {"data": "os:getcwd"}}, "--data 'os:getcwd': no code travels"),
         ({"model": "package.module:Model"}, "no code travels"),
         ({"model": "os:system"}, "no code travels"),
         ({"model": "../linear"}, "no code travels"),
