@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any
 
 from grpc_ps.client.client import PSClient
-from grpc_ps.client.commands.programs import typed
 from grpc_ps.client.launch_plan import LaunchPlan
 from grpc_ps.client.launch_run import Ended, Run
 from grpc_ps.client.processes import last_lines
 from grpc_ps.client.shared.errors import JobFailed
+from grpc_ps.client.shared.flags import typed
 from grpc_ps.client.shared.job_flags import JOB_FLAGS
 
 

@@ -12,7 +12,7 @@ import click
 import numpy.typing as npt
 
 from grpc_ps.client.commands.evaluate import OUR_MODELS
-from grpc_ps.client.commands.programs import typed, worker_record
+from grpc_ps.client.commands.programs import worker_record
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.commands.weights import write_weights
 from grpc_ps.client.shared.blocks import ParameterSpec
@@ -22,7 +22,7 @@ from grpc_ps.client.shared.checkpoint_format import AVERAGE, MANIFEST, step_of
 from grpc_ps.client.shared.checkpoint_rows import whole_table
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
 from grpc_ps.client.shared.export_target import MODELS, WEIGHTS, check_target, form_of
-from grpc_ps.client.shared.flags import Command, FilePath, OneOf, Real
+from grpc_ps.client.shared.flags import Command, FilePath, OneOf, Real, typed
 from grpc_ps.client.shared.rows import Rows, tables_of
 
 
