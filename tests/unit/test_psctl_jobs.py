@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
 import click
+import grpc
 import pytest
 from fake_control import FakeControl, job_status, status
 from fake_programs import install_programs
@@ -149,10 +149,17 @@ def test_the_exit_code_is_the_jobs(command: str, last: wire.JobStatus, says: str
     assert failed.value.exit_code == code
 
 
+class Interrupting(FakeControl):
+    """A lead that presses Ctrl-C when it is asked for the job."""
+
+    def ListJobs(self, request: wire.ListJobsRequest, context: grpc.ServicerContext) -> wire.ListJobsResponse:
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().ListJobs(request, context)
+
+
 def test_ctrl_c_ends_the_following_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with FakeControl() as lead:
+    with Interrupting() as lead:
         lead.jobs = [[running(10, 100)]]
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(click.Abort):
             submit(lead, "--model", "linear")
     last = capsys.readouterr().out.splitlines()[-1]
