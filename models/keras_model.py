@@ -66,7 +66,7 @@ class KerasModel:
         if self.keras.compiled and self.keras.loss is None and needs_loss:
             raise ModelError("is compiled without a loss: compile it with one")
         if not self.keras.compiled:
-            loss = _default_loss(self.keras, outputs, labels) if needs_loss else None
+            loss = _default_loss(outputs, labels) if needs_loss else None
             classes = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
             self.keras.compile(loss=loss, metrics=["accuracy"] if classes else None)
         # Keras makes the variables of metrics when they are fed for the first time, which must not be in a trace.
@@ -195,20 +195,23 @@ def _tensors(model: keras.Model, what: str) -> list[Any]:
         return []
 
 
-def _default_loss(model: keras.Model, outputs: tf.Tensor, labels: Array) -> keras.losses.Loss:
+def _default_loss(outputs: tf.Tensor, labels: Array) -> keras.losses.Loss:
     """The loss that outputs and labels leave no doubt about: classes by their numbers, or numbers."""
     shape = list(outputs.shape[1:])
     wanted = list(labels.shape[1:])
     if np.issubdtype(labels.dtype, np.integer) and shape and wanted == shape[:-1] and shape[-1] > 1:
-        last = model.layers[-1] if model.layers else None
-        softmax = (
-            isinstance(last, keras.layers.Softmax) or getattr(last, "activation", None) is keras.activations.softmax
-        )
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=not softmax)
-    if np.issubdtype(labels.dtype, np.floating) and wanted in (shape, shape[:-1]):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=not _are_chances(outputs))
+    if np.issubdtype(labels.dtype, np.floating) and shape in (wanted, [*wanted, 1]):
         return keras.losses.MeanSquaredError()
     kinds = f"outputs {shape} for labels {labels.dtype.name}{wanted}"
     raise ModelError(f"is not compiled, and {kinds} may have several losses: compile it with one")
+
+
+def _are_chances(outputs: tf.Tensor) -> bool:
+    """Whether they are those of a softmax, wherever in the model that is: none is negative, and they add up to one."""
+    values = tf.cast(outputs, tf.float32).numpy()
+    rounding = 1e-5 if outputs.dtype == tf.float32 else 0.02
+    return bool((values >= 0).all() and (np.abs(values.sum(axis=-1) - 1) < rounding).all())
 
 
 @contextmanager

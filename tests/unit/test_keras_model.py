@@ -140,9 +140,15 @@ def test_a_model_that_is_not_compiled_gets_the_loss_that_its_data_leaves_no_doub
     chances = fitted(classes, keras.layers.Dense(3, activation="softmax"))
     assert (logits.name, logits.get_config()["from_logits"]) == ("sparse_categorical_crossentropy", True)
     assert chances.get_config()["from_logits"] is False
-    assert fitted(number, keras.layers.Dense(1)).name == "mean_squared_error"
-    with pytest.raises(ModelError, match="may have several losses: compile it with one"):
-        fitted(classes, keras.layers.Dense(1))
+    within = fitted(classes, keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")]))
+    assert within.get_config()["from_logits"] is False
+    function = fitted(classes, keras.layers.Dense(3), keras.layers.Lambda(tf.nn.softmax))
+    assert function.get_config()["from_logits"] is False
+    one = number[:, 0]
+    assert fitted(number, keras.layers.Dense(1)).name == fitted(one, keras.layers.Dense(1)).name == "mean_squared_error"
+    for labels, outputs in ((classes, 1), (one, 3), (number, 3)):
+        with pytest.raises(ModelError, match="may have several losses: compile it with one"):
+            fitted(labels, keras.layers.Dense(outputs))
 
 
 def test_rows_of_pixels_become_the_images_that_the_model_takes() -> None:
