@@ -90,17 +90,37 @@ def _follow(
     interval: float,
     seen: Callable[[ClusterStatus], None],
 ) -> None:
-    """Looks at the job until it has ended: a lead that is gone has ended, well as far as one can tell."""
+    """Looks at the job until it has ended.
+
+    A lead that is gone has ended, well as far as one can tell; but where the job can go on from a checkpoint, it gets
+    `seconds` to come back in.
+    """
     last: ClusterStatus | None = None
+    heard = time.monotonic()
+
+    def may_return() -> bool:
+        waits = last is not None and can_go_on(last) and time.monotonic() - heard < seconds
+        if waits:
+            event(_LOGGER, "waiting", missing=client.addresses[0])
+        return waits
+
     with connect() as client:
         _await_lead(client, seconds, interval)
-        for last in client.watch(interval):
+        for last in client.watch(interval, may_return=may_return):
+            heard = time.monotonic()
             if last.phase in _OPEN:
                 seen(last)
                 evaluation.begin(int(last.settings.get("eval_every", 0)) or 1, _report_nothing)
                 evaluation.maybe(last.global_step)
     if last is not None and last.exit_code:
         raise JobFailed(f"the job has failed with exit code {last.exit_code}: {last.reason}", exit_code=last.exit_code)
+
+
+def can_go_on(status: ClusterStatus) -> bool:
+    """Whether a job that looked like this goes on when its lead is started again: it is saved, and not at its end."""
+    steps = int(status.settings.get("steps", 0))
+    at_end = status.phase == "stopped" or 0 < steps <= status.global_step
+    return status.checkpoint is not None and not at_end
 
 
 def _await_lead(client: PSClient, seconds: float, interval: float) -> None:
