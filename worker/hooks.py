@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY
 from grpc_ps.worker.config import Value
 
 if TYPE_CHECKING:
     from grpc_ps.worker.monitored import MonitoredSession
-
-_LOGGER = logging.getLogger("grpc_ps.worker")
 
 Metrics = Mapping[str, float]
 
@@ -144,7 +140,7 @@ class CheckpointSaverHook(_Repeated):
 
 
 class LoggingHook(_Repeated):
-    """Says where training is: step, loss and shown variables, by an event of the log or by `say`."""
+    """Says where training is: step, loss and shown variables, by a line on stdout or by `say`."""
 
     def __init__(
         self,
@@ -154,15 +150,17 @@ class LoggingHook(_Repeated):
         say: Callable[[StepResult], object] | None = None,
     ) -> None:
         super().__init__(every_steps, every_secs)
-        self._say = say or _log
+        self._say = say or _print
 
     def act(self, session: MonitoredSession, result: StepResult) -> None:
         """See `_Repeated`."""
         self._say(result)
 
 
-def _log(result: StepResult) -> None:
-    event(_LOGGER, "step", global_step=result.global_step, loss=result.loss, **result.values)
+def _print(result: StepResult) -> None:
+    # Not by the log, whose lines of this kind a program that has not set it up never sees.
+    figures = {"loss": result.loss, **result.values}
+    print(f"global_step {result.global_step}:", ", ".join(f"{name} {value:g}" for name, value in figures.items()))
 
 
 class SummarySaverHook(Hook):

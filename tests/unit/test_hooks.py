@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,16 +68,17 @@ def test_a_checkpoint_is_asked_for_when_it_is_due_and_not_of_a_job_that_is_over(
     assert asked == [2]
 
 
-def test_a_step_is_logged_with_its_loss_and_shown_values(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(logging.getLogger("grpc_ps"), "propagate", True)
+def test_a_step_is_told_with_its_loss_and_shown_values(capsys: pytest.CaptureFixture[str]) -> None:
     session: Any = SimpleNamespace(global_step=0)
-    hook = LoggingHook(every_steps=1)
-    hook.begin(session)
-    with caplog.at_level(logging.INFO, "grpc_ps.worker"):
-        hook.after_step(session, result(1, values={"w": 0.1}))
-    assert "step global_step=1 loss=0.5 w=0.1" in caplog.messages
+    told: list[StepResult] = []
+    hooks = LoggingHook(every_steps=2), LoggingHook(every_steps=2, say=told.append)
+    for step in (1, 2, 3):
+        for hook in hooks:
+            if step == 1:
+                hook.begin(session)
+            hook.after_step(session, result(step, values={"w": 0.1}))
+    assert capsys.readouterr().out == "global_step 2: loss 0.5, w 0.1\n"
+    assert [each.global_step for each in told] == [2]
 
 
 ADDRESSES = ("a:1", "b:2")
