@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,23 +31,23 @@ class ProgramFeed:
 
     def __init__(self) -> None:
         self._slots = Slots()
-        self._batch: tuple[Any, ...] = ()
+        self._batch: Fed | None = None
 
-    def put(self, batch: tuple[Any, ...]) -> None:
-        """Takes features and labels, arrays or tensors."""
-        self._batch = batch
+    def put(self, features: Any, labels: Any) -> None:
+        """Takes a batch, of arrays or tensors.
+
+        Raises:
+            DataError: it is no batch, or not formed as those before; the one before stays.
+        """
+        try:
+            self._batch = self._slots.load(0, (np.asarray(features), np.asarray(labels)))
+        except ValueError as error:
+            raise DataError(f"run_step: {error}") from error
 
     def prepare(self, number: int | None) -> None:
         """Nothing: who knows what comes next."""
 
     def take(self, number: int) -> Fed:
-        """The program's batch under this number.
-
-        Raises:
-            DataError: it is no batch, or not formed as those before.
-        """
-        features, labels = self._batch
-        try:
-            return self._slots.load(number, (np.asarray(features), np.asarray(labels)))
-        except ValueError as error:
-            raise DataError(f"run_step: {error}") from error
+        """The program's batch under this number."""
+        assert self._batch is not None, "a step is asked for with a batch"
+        return replace(self._batch, number=number)

@@ -105,6 +105,7 @@ class MonitoredSession:
         self._session: TrainingSession | None = None
         self._client: PSClient | None = None
         self._stopping = False
+        self._failure: Exception | None = None
         self._last = StepResult(global_step=0, local_step=0, loss=math.nan, outcome=None)
 
     def __enter__(self) -> MonitoredSession:
@@ -129,13 +130,16 @@ class MonitoredSession:
     def run_step(self, *batch: Any) -> StepResult:
         """Computes one step and waits for its answer: with features and labels, or on the job's data.
 
-        Which examples are in a batch that the program brings is its own affair; the job counts it as one.
+        Which examples are in a batch that the program brings is its own affair; the job counts it as one. After a
+        DataError for what is no batch the session goes on; any other error is its end, and comes again.
         """
+        if self._failure is not None:
+            raise self._failure
         if bool(batch) != (self._feed is not None) or len(batch) not in (0, 2):
             wanted = "nothing: the session has data" if self._feed is None else "features and labels"
             raise UsageError(f"run_step takes {wanted}; it got {len(batch)} arguments")
         if self._feed is not None:
-            self._feed.put(batch)
+            self._feed.put(*batch)
         for hook in self._hooks:
             hook.before_step(self)
         step = self._next()
@@ -191,6 +195,9 @@ class MonitoredSession:
                 f"the job computes with {other.threads} threads: set tf.config.threading's intra and inter op"
                 " parallelism to that before TensorFlow computes anything"
             ) from None
+        except Exception as error:
+            self._failure = error
+            raise
 
     def _result(self, step: Trained | None) -> StepResult:
         """What the program is told of a step; None means that there are no more."""

@@ -193,6 +193,18 @@ def test_what_is_no_batch_is_refused_and_the_session_goes_on() -> None:
                 session.run_step(*arguments)
         with pytest.raises(DataError, match="run_step: a batch has features of shape"):
             session.run_step(np.ones(3, np.float32), np.ones(2, np.float32))
+        assert (session.should_stop(), session.run_step(*batch(0)).global_step) == (False, 1)
+        with pytest.raises(DataError, match=r"run_step: a batch of features float32\[2\] .* after others of"):
+            session.run_step(np.ones((3, 2), np.float32), np.ones(3, np.float32))
+        assert session.run_step(*batch(1)).global_step == 2
+
+
+def test_a_step_that_has_failed_is_no_end_of_the_job_and_fails_again() -> None:
+    with LocalCluster() as cluster, fed(cluster, Point(), hooks=[StopAtStepHook(2)]) as session:
+        for _ in range(2):
+            with pytest.raises(UsageError, match="float64"):
+                session.run_step(np.ones(3), np.ones(3))
+            assert not session.should_stop()
 
 
 def test_a_job_that_was_over_before_stops_at_once() -> None:
