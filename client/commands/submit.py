@@ -14,6 +14,7 @@ from grpc_ps.client.commands.programs import run_worker
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
 from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared import flags, job_flags
+from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.submission import OPTIONS, check_registered
 
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
@@ -22,6 +23,7 @@ _CHECK_SECONDS = 60.0
 
 
 @click.command("submit", cls=flags.Command)
+@config_option("submit")
 @target_options
 @click.option("--model", required=True, metavar="NAME", help="A registered model's name. No code travels.")
 @click.option("--model-arg", multiple=True, metavar="KEY=VALUE", help="An argument of the model. Repeatable.")

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "psserver": ("grpc_ps.psserver.command", "psserver"),
         "worker": ("grpc_ps.worker.cli", "worker"),
         "launch": ("grpc_ps.client.commands.launch", "launch"),
+        "submit": ("grpc_ps.client.commands.submit", "submit"),
     }
 )
 """Where the commands are that read such files, by the names of their tables.

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from grpc_ps.client.commands.launch import launch
+from grpc_ps.client.commands.submit import submit
 from grpc_ps.client.shared.config_file import COMMANDS, config_option, options_of
 from grpc_ps.client.shared.flags import Command, Whole
 from grpc_ps.client.shared.job_flags import job_options
@@ -192,14 +193,16 @@ def test_a_file_comes_before_tf_config(folder: Folder, monkeypatch: pytest.Monke
     assert build_config(worker.make_context("worker", ["--model", "linear"]).params).addresses == ("c:3",)
 
 
-@pytest.mark.parametrize(("name", "one"), [("psserver", psserver), ("worker", worker), ("launch", launch)])
+@pytest.mark.parametrize(
+    ("name", "one"), [("psserver", psserver), ("worker", worker), ("launch", launch), ("submit", submit)]
+)
 def test_every_command_with_a_table_takes_the_flag(name: str, one: click.Command) -> None:
     assert name in COMMANDS
     assert "config" in {param.name for param in one.params}
     assert "config" not in options_of(one)
 
 
-@pytest.mark.parametrize("one", [psserver, worker, launch], ids=lambda one: str(one.name))
+@pytest.mark.parametrize("one", [psserver, worker, launch, submit], ids=lambda one: str(one.name))
 def test_the_readmes_file_is_one(one: click.Command, tmp_path: Path) -> None:
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```toml\n")
     assert len(blocks) == 2
