@@ -125,9 +125,9 @@ class JobStatus:
         return self.state in ENDED
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON, None for a loss that is not finite."""
-        finite = self.loss is not None and math.isfinite(self.loss)
-        return {**asdict(self), "loss": self.loss if finite else None}
+        """Returns plain values for JSON, None for a loss or a metric that is not finite."""
+        metrics = {name: _finite(value) for name, value in self.metrics.items()}
+        return {**asdict(self), "loss": _finite(self.loss), "metrics": metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +241,10 @@ class JobQueue:
     def leave(self, timeout: float) -> None:
         """Says that this process stands by no more."""
         self._lead.await_job(wire.AwaitJobRequest(nonce=self._nonce, name=self._name, leaving=True), timeout)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def job_status(message: wire.JobStatus) -> JobStatus:

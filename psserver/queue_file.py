@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -50,7 +51,10 @@ def to_json(queue: Queue, run: int) -> str:
 
 def _record(job: QueuedJob) -> dict[str, Any]:
     record = asdict(job)
-    record["last"].pop("loss")  # It may be NaN, which JSON does not have.
+    # These may be NaN, which JSON does not have.
+    last = record["last"]
+    last.pop("loss")
+    last["metrics"] = {name: value for name, value in last["metrics"].items() if math.isfinite(value)}
     return {**record, "run": f"{job.run:016x}"}
 
 

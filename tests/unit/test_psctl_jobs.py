@@ -177,6 +177,17 @@ def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> Non
     assert "job 3: submitted" in captured.err
 
 
+def test_numbers_that_json_does_not_have_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluated = wire.Evaluation(global_step=100, metrics={"loss": float("nan"), "accuracy": 0.1})
+    last = job_status("FAILED", exit_code=5, reason="NaN", loss=float("inf"), evaluation=evaluated)
+    with FakeControl() as lead:
+        lead.jobs = [[last]]
+        with pytest.raises(JobFailed, match="exit code 5: NaN"):
+            submit(lead, "--model", "linear", "--json")
+    record = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (record["loss"], record["metrics"]) == (None, {"loss": None, "accuracy": 0.1})
+
+
 def test_a_lead_that_has_lost_its_queue(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeControl() as lead:
         lead.jobs = [[running(10, 100)], []]
