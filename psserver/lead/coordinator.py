@@ -122,6 +122,7 @@ class Coordinator:
         self._new_job, self.rollbacks = new_job, 0
         self._begin(run, secrets.randbits(63) | 1, None)
         self.begin()
+        self._stop_as_asked()
 
     def begin(self) -> None:
         """Begins to write the log."""
@@ -220,6 +221,10 @@ class Coordinator:
         self._begin(fallen.run, generation, restored)
         event(logger, "rollback", from_step=fallen.step, to_step=self.job.step, why=fallen.fallen)
         self.begin()
+        self._stop_as_asked()
+
+    def _stop_as_asked(self) -> None:
+        """Ends a job that has begun after the lead was told to end."""
         if self._asked is not None:
             done, save = self._asked
             self.stop(done, save=save)
