@@ -147,6 +147,9 @@ class Jobs:
             self._begin_next(self._lead.job)
 
     def _follow(self, current: QueuedJob, job: Job) -> None:
+        if current.ending and current is self.present and not job.fallen:
+            # It has gone back to a checkpoint, or this lead has come back, since it was told to end.
+            self._stop_cancelled()
         if len(job.members):
             self.queue.joined()
             self._seen = self._read()
@@ -198,9 +201,13 @@ class Jobs:
 
     async def _begin_as(self, plan: QueuePlan, job: QueuedJob, run: int, keeper: CheckpointKeeper | None) -> None:
         self.queue.begin(job, run, time.time())
-        self._run = run
+        before, self._run = self._run, run
         # Before any process of it can do anything: a lead that comes back must know which job it was.
-        await self._write()
+        try:
+            await self._write()
+        except CheckpointError:
+            self._run = before
+            raise
         self.standing.begin()
         self._seen, self._began = Reading(), time.monotonic()
         event(logger, "job_begins", job=job.number, run=f"{run:016x}", standing=len(self.standing))

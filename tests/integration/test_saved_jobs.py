@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from grpc_ps.client import PSClient
 from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PsError
+from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
+from grpc_ps.psserver.lead.log import Done
 
 
 def job(name: str, steps: int) -> JobRequest:
@@ -130,3 +133,62 @@ def test_a_stop_keeps_what_is_not_over(tmp_path: Path, when: str) -> None:
             client.jobs.cancel(running)
             until_ended(client, running)
             assert until_ended(client, waiting).state == "done"
+
+
+def test_a_job_that_was_told_to_end_ends_with_a_lead_that_comes_back(tmp_path: Path) -> None:
+    """The one before was killed when it had written that, and before anybody had left."""
+    with (
+        RecoveryBed(tmp_path, shards=1, keep_alive=True, checkpoints={"steps": 10}) as bed,
+        PSClient(bed.addresses) as client,
+        LightStanding(bed.addresses),
+    ):
+        bed.at_step(20, lambda: bed.kill(0))
+        number = client.jobs.submit(job("a", 10**9))
+        bed.until_dead(0)
+        file = tmp_path / "queue.json"
+        record = json.loads(file.read_text())
+        record["jobs"][0]["ending"] = "cancelled"
+        file.write_text(json.dumps(record))
+        bed.start(0)
+        ended = until_ended(client, number)
+        assert (ended.state, ended.exit_code) == ("cancelled", 7)
+
+
+def test_a_queue_that_cannot_be_written_does_not_forget_which_job_the_shards_have(tmp_path: Path) -> None:
+    file = tmp_path / "queue.json"
+    with RecoveryBed(tmp_path, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        with LightStanding(bed.addresses):
+            first = until_ended(client, client.jobs.submit(job("a", 5)))
+        until(client, 1, lambda it: not client.jobs.standing())
+        failing = client.jobs.submit(job("b", 5))
+        file.unlink()
+        file.mkdir()
+        with LightStanding(bed.addresses):
+            assert (until_ended(client, failing).exit_code, failing) == (6, 2)
+        until(client, 1, lambda it: not client.jobs.standing())
+        file.rmdir()
+        client.jobs.submit(job("c", 5))
+        assert json.loads(file.read_text())["run"] == f"{first.run:016x}"
+
+
+def test_a_stop_counts_that_comes_while_a_job_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is told to end while the queue is written: nobody would carry the job out, and it must not wait."""
+    write, begun = CheckpointKeeper.write_queue, threading.Event()
+
+    async def written(keeper: CheckpointKeeper, text: str) -> None:
+        await write(keeper, text)
+        if "STARTING" in text and not begun.is_set():
+            begun.set()
+            lead = bed.servers[0]._coordinator
+            assert lead is not None
+            lead.stop(Done(0, "asked to"))
+
+    monkeypatch.setattr(CheckpointKeeper, "write_queue", written)
+    with (
+        RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed,
+        PSClient(bed.addresses) as client,
+        LightStanding(bed.addresses),
+    ):
+        client.jobs.submit(job("a", 5))
+        assert bed.wait_ended() == [None]
+    assert begun.is_set()
