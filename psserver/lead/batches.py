@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 class BatchNumbers:
@@ -32,11 +32,18 @@ class BatchNumbers:
         """The epoch that a number belongs to, from zero."""
         return number // self.per_epoch if self.per_epoch else 0
 
-    def next(self) -> int | None:
-        """The number that would be leased next, or None if all are used or leased."""
-        if self._returned:
-            return self._returned[0]
-        return None if self._end is not None and self._cursor >= self._end else self._cursor
+    def next(self, promised: Collection[int] = ()) -> int | None:
+        """The number that would be leased next, or None if all are used or leased.
+
+        Those that are promised to others are left to them, unless there are no more.
+        """
+        lowest = self._returned[0] if self._returned else self._cursor
+        fresh = self._cursor
+        while fresh in promised:
+            fresh += 1
+        free = next((number for number in self._returned if number not in promised), fresh)
+        found = lowest if self._end is not None and free >= self._end else free
+        return None if self._end is not None and found >= self._end else found
 
     def next_in(self, epoch: int) -> int | None:
         """The lowest number of that epoch that nobody has, or None. New numbers come in order: none is left out."""
@@ -49,8 +56,10 @@ class BatchNumbers:
 
     def lease(self, number: int, holder: int) -> None:
         """Leases a number to `holder`: one that `next` or `next_in` has just named."""
-        if number == self._cursor:
-            self._cursor += 1
+        if number >= self._cursor:
+            # What is skipped has been promised to others.
+            self._returned += range(self._cursor, number)
+            self._cursor = number + 1
         else:
             del self._returned[self._returned.index(number)]
         self._leases[number] = holder

@@ -114,15 +114,16 @@ class Job:
     def new_training(self, settings: Settings, state: TrainingState) -> Training:
         """The training of the job as it is defined, with these settings, from that state on."""
         assert self.definition is not None, "a job that trains is defined"
-        parameters = len(self.definition.parameters)
+        parameters = self.definition.parameters
         return Training(
             settings,
-            parameters,
+            len(parameters),
             self.shards.count,
             self.members,
             self.log,
             on_update=lambda step, now: self._durability.updated(step, now),
             state=state,
+            promises=any(it.table is not None for it in parameters.values()),
         )
 
     def join(self, request: JoinRequest, now: float) -> JoinReply:

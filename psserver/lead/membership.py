@@ -58,6 +58,7 @@ class Member:
         sequence: the last push that is decided; `last` is what became of it.
         pending: the sequence of a push that is whole everywhere and not decided; 0 if none.
         batch: the number leased to it, None if none.
+        promised: the number that it was hinted and that is left to it, 0 if none: it has named the rows for that.
         base_steps: steps of the parameters released to it with that number: more than one where a link broke.
         previous_steps: the same of the number that it held before.
         waiting: it wants parameters and a number.
@@ -81,6 +82,7 @@ class Member:
     last: Result | None = None
     pending: int = 0
     batch: int | None = None
+    promised: int = 0
     base_steps: list[int] = field(default_factory=list)
     previous_steps: list[int] = field(default_factory=list)
     waiting: bool = False

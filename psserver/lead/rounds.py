@@ -98,12 +98,12 @@ class AsyncRounds:
         return sorted(left, key=_batch)
 
     def choose(self, member: Member, members: Sequence[Member], numbers: BatchNumbers) -> int | None:
-        """The next number, unless the worker is too far ahead."""
+        """The next number that nobody else was promised, unless the worker is too far ahead."""
         if self._bound >= 0 and member.progress is not None:
             slowest = slowest_progress(members)
             if slowest is not None and member.progress - slowest > self._bound:
                 return None
-        return numbers.next()
+        return numbers.next(promised_to_others(member, members))
 
     def lacks(self, numbers: BatchNumbers, able: int, members: Sequence[Member]) -> bool:
         """Never: nobody waits for others."""
@@ -241,6 +241,11 @@ def slowest_progress(members: Sequence[Member]) -> int | None:
     """The lowest count of applied pushes among workers that compute or want to; None if there is none."""
     counts = [member.progress for member in members if member.batch is not None or member.waiting]
     return min((count for count in counts if count is not None), default=None)
+
+
+def promised_to_others(member: Member, members: Sequence[Member]) -> set[int]:
+    """The numbers that other workers, which compute, have been promised."""
+    return {other.promised for other in members if other is not member and other.promised}
 
 
 def _batch(push: Push) -> int:

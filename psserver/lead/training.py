@@ -11,7 +11,7 @@ from grpc_ps.psserver.lead.log import Answer, Apply, Dismiss, Done, Log, PushId,
 from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.rounds import rounds_for, slowest_progress, weights
+from grpc_ps.psserver.lead.rounds import promised_to_others, rounds_for, slowest_progress, weights
 from grpc_ps.psserver.lead.saving import TrainingState
 from grpc_ps.psserver.lead.schedule import schedule
 from grpc_ps.psserver.lead.settings import Settings, least_workers
@@ -47,6 +47,7 @@ class Training:
         parameters: how many the job has.
         on_update: called after each update is written, with its step and the time.
         state: where to begin.
+        promises: whether a number that was hinted is left to who was told: asynchronous, in a job with tables.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Training:
         *,
         on_update: Callable[[int, float], None],
         state: TrainingState,
+        promises: bool = False,
     ) -> None:
         examples, batch_size = int(settings["examples"]), int(settings["batch_size"])
         self.step = state.step
@@ -68,6 +70,7 @@ class Training:
         self.held = False
         self.batches = self.examples = 0
         self._on_update = on_update
+        self._promises = promises
         self.rounds = rounds_for(settings)
         self._target = int(settings["steps"])
         self._rate = schedule(
@@ -272,7 +275,20 @@ class Training:
         member.batch = batch
         member.base_steps = [*member.base_steps[-KEPT_STEPS:], self.step]
         member.waiting = False
-        self._log.append(self.answer(member, release=Release(batch, batch + len(self._members))))
+        self._log.append(self.answer(member, release=Release(batch, self._hint(member, batch))))
+
+    def _hint(self, member: Member, batch: int) -> int:
+        """The number that the member will probably get next.
+
+        In a job with tables a member that is hinted a number names the rows for it, so it is left to it: in rounds it
+        comes to that by itself. 0 where there is none.
+        """
+        if not self._promises or self.rounds.judges_steps:
+            member.promised = 0
+            return batch + len(self._members)
+        others = promised_to_others(member, [it for it in self._members if not it.out_of_data])
+        member.promised = self._numbers.next(others) or 0
+        return member.promised
 
     def answer(self, member: Member, release: Release | None = None, done: Done | None = None) -> Answer:
         """The answer with whatever outcome the member is owed."""
@@ -290,7 +306,7 @@ class Training:
             return
         self.take_back(member)
         member.batch, member.base_steps, member.sending = None, [], None
-        member.waiting, member.out_of_data = False, True
+        member.promised, member.waiting, member.out_of_data = 0, False, True
 
     def adopt(self, change: Change, settings: Settings) -> None:
         """Takes a change, which made the job's settings these; what is whole already counts by new rules."""

@@ -71,3 +71,17 @@ def test_what_an_epoch_still_has() -> None:
 def test_endless_data_has_no_epochs() -> None:
     with pytest.raises(ValueError, match="endless"):
         BatchNumbers(per_epoch=0, epochs=2)
+
+
+def test_promised_numbers_are_left_to_others_while_there_are_more() -> None:
+    numbers = BatchNumbers(4, 1)
+    assert numbers.next({0, 1}) == 2
+    numbers.lease(2, 7)
+    assert [numbers.next(), numbers.next({0}), numbers.next({0, 1})] == [0, 1, 3]
+    numbers.lease(3, 7)
+    # No more are left: what is promised goes to whoever asks.
+    assert numbers.next({0, 1}) == 0
+    numbers.lease(0, 8)
+    numbers.lease(1, 8)
+    assert numbers.next({0, 1}) is None
+    assert numbers.state() == (4, (0, 1, 2, 3))
