@@ -14,13 +14,14 @@ from grpc_ps.models.spec import DataBundle, DataLoader, Dataset, EndlessDataset,
 
 _FORMS = "a DataBundle, a data set, arrays (features, labels), a tf.data.Dataset, or two of those, one to test with"
 _KNOWN = ("batch_size", "seed", "share", "shares")
+_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def own_loader(source: Any, name: str) -> DataLoader:
     """The loader of what a user names: a function that is called, or the data itself.
 
-    The function gets --data-dir, or None, if it takes anything; and `batch_size`, `seed`, `share`, `shares` by keyword
-    if it takes those: a function of tf.data may shard by them.
+    The function gets --data-dir if it takes anything, without that flag its own default or else None; and `batch_size`,
+    `seed`, `share`, `shares` by keyword if it takes those: a function of tf.data may shard by them.
     """
 
     def load(directory: Path | None) -> DataBundle:
@@ -37,8 +38,11 @@ def own_loader(source: Any, name: str) -> DataLoader:
 
 def _caller(function: Callable[..., Any], directory: Path | None) -> Callable[[Mapping[str, int]], Any]:
     takes = _takes(function, _KNOWN)
-    parameters = [key for key in inspect.signature(function).parameters if key not in takes]
-    places = [directory] if parameters else []
+    parameters = inspect.signature(function).parameters.values()
+    first = next((each for each in parameters if each.name not in takes and each.kind in _PLACES), None)
+    # A function that knows a folder by itself is told another one only where there is one.
+    told = first is not None and (directory is not None or first.default is first.empty)
+    places = [directory] if told else []
     return lambda arguments: function(*places, **{key: arguments[key] for key in takes})
 
 

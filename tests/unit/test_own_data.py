@@ -48,8 +48,16 @@ def test_a_function_gets_the_folder_if_it_takes_one() -> None:
         seen.append(folder)
         return X, Y
 
-    own_loader(load, "load")(Path("here"))
-    assert seen == [Path("here")]
+    def load_by_itself(path: str = "mine.npz", **others: Any) -> Any:
+        return load(Path(path))
+
+    def load_anything(*places: Any, **others: Any) -> Any:
+        return load(Path(*places))
+
+    for function in (load, load_by_itself, load_anything):
+        own_loader(function, "load")(Path("here"))
+        own_loader(function, "load")(None)
+    assert seen == [Path("here"), None, Path("here"), Path("mine.npz"), Path(), Path()]
 
 
 @pytest.mark.parametrize("value", [None, 3, "text", (X, Y, Y), {"x": X}])
