@@ -82,6 +82,8 @@ def model_factory(name: str, arguments: Mapping[str, Value]) -> ModelFactory:
     module = import_place(flag, where, as_module=_MODULE)
     made = find_attribute(flag, module, attribute)
     if is_keras(made):
+        for key, value in arguments.items():
+            raise UsageError(f"--model-arg {key}={value}: {name} is a model, which takes none; name a function")
         return _object_factory(name, made, module)
     if not callable(made):
         kind = type(made).__name__

@@ -75,6 +75,14 @@ def test_arguments_reach_the_function_and_the_file_has_the_data() -> None:
     assert [value.shape for value in read_values(model.variables).values()] == [(5, 7), (7,), (7, 2), (2,)]
 
 
+@pytest.mark.parametrize("name", ["mine.py:model", "mine_of_user:model"])
+def test_a_model_that_is_there_takes_no_arguments(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"^--model-arg units=7: {name} is a model, which takes none; name a function"
+    ):
+        model_factory(name, {"units": 7})
+
+
 def test_data_of_another_place_is_for_any_model() -> None:
     assert load_data(Linear(), name="mine.py:data", directory=None).train.examples == 10
     with pytest.raises(DataError, match=r"cannot be loaded: ZeroDivisionError: division by zero \(mine\.py, line 17\)"):
