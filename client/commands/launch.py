@@ -125,9 +125,9 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     stands = values["model"] is None
     out = sys.stderr if values["as_json"] else sys.stdout
     elsewhere: dict[str, list[str]] = {}
-    keep_alive = ["--keep-alive"] * stands
+    every_shard = [*_metrics_flags(values), *["--keep-alive"] * stands]
     if hosts:
-        shard = [*shard_flags(said), *_metrics_flags(values), *keep_alive]
+        shard = [*shard_flags(said), *every_shard]
         assigned = launch_hosts.processes(hosts, values, shard=shard, worker=passed_on, own=own_flags)
         if not values["ssh"]:
             launch_hosts.show(assigned, as_json=values["as_json"])
@@ -142,10 +142,7 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     plan = launcher.LaunchPlan(
         shards=shards,
         workers=workers + (values["backup"] or 0),
-        shard_command=[
-            *(program("psserver"), "--host", "127.0.0.1"),
-            *(*shard_flags(values), *_metrics_flags(values), *keep_alive),
-        ],
+        shard_command=[program("psserver"), "--host", "127.0.0.1", *shard_flags(values), *every_shard],
         worker_command=[program("worker"), *passed_on],
         log_dir=folder,
         own_flags=own_flags,
