@@ -1,4 +1,4 @@
-"""Reads a shard's figures as Prometheus does, and the README's table of them."""
+"""Reads a shard's figures as Prometheus does, and the table of them in METRICS.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "METRICS.md"
 
 
 def scraped(url: str) -> dict[str, float]:
@@ -30,6 +30,6 @@ def names_of(samples: Iterable[str]) -> set[str]:
     return {re.sub(r"_(bucket|count|sum)$", "", name.partition("{")[0]) for name in ours}
 
 
-def in_the_readme() -> set[str]:
-    """Names in the README's table."""
-    return set(re.findall(r"^\| `(grpc_ps_\w+)", README.read_text(encoding="utf-8"), re.MULTILINE))
+def in_the_page() -> set[str]:
+    """Names in the page's table."""
+    return set(re.findall(r"^\| `(grpc_ps_\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))

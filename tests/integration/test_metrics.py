@@ -9,7 +9,7 @@ import numpy as np
 from history import wait_for
 from light_worker import scalar
 from local_cluster import LocalCluster
-from scraping import in_the_readme, names_of, scraped
+from scraping import in_the_page, names_of, scraped
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
@@ -64,5 +64,5 @@ def test_the_figures_are_those_of_the_job(tmp_path: Path) -> None:
     assert lead["grpc_ps_log_position"] >= follower["grpc_ps_log_position"] > 0
     # Only a worker that has told its loss has one, and this job has no tables.
     missing = {"grpc_ps_worker_loss", "grpc_ps_table_rows", "grpc_ps_table_bytes"}
-    assert in_the_readme() - names_of(lead) == missing
-    assert names_of(lead) | names_of(follower) <= in_the_readme()
+    assert in_the_page() - names_of(lead) == missing
+    assert names_of(lead) | names_of(follower) <= in_the_page()

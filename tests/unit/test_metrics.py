@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scraping import in_the_readme, names_of, scraped
+from scraping import in_the_page, names_of, scraped
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.psserver import metrics
@@ -114,7 +114,7 @@ def test_a_follower_tells_of_itself_alone() -> None:
     assert (told["grpc_ps_received_bytes_total"], told["grpc_ps_sent_bytes_total"]) == (11, 12)
     assert told["process_resident_memory_bytes"] > 1e6
     assert "grpc_ps_global_step" not in told
-    assert names_of(told) <= in_the_readme()
+    assert names_of(told) <= in_the_page()
 
 
 def test_a_shard_that_does_not_answer_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
