@@ -36,6 +36,7 @@ class Jobs:
     Attributes:
         queue, standing: the decisions; to be looked at.
         closing: how the cluster ends, None before.
+        outlived: the last job of the queue had ended before, so its end is not the cluster's.
     """
 
     def __init__(self, lead: Coordinator, plan: QueuePlan | None) -> None:
@@ -44,6 +45,7 @@ class Jobs:
         self._lead = lead
         self._plan = plan
         self.closing: Done | None = None
+        self.outlived = False
         self._changed = asyncio.Event()
         self._seen = Reading()
         self._began = time.monotonic()
@@ -233,6 +235,8 @@ class Jobs:
 
     def close(self, done: Done) -> None:
         """The cluster ends: no job begins any more, and standing workers are told."""
+        if self.closing is None:
+            self.outlived = self._lead.job.queued and self._lead.job.done is not None
         self.closing = done
         self._tell()
 

@@ -225,7 +225,7 @@ class ShardServer:
 
     async def _run_lead(self, coordinator: Coordinator) -> coordination_pb2.Shutdown:
         await coordinator.run()
-        done = coordinator.job.done or Done()
+        done = coordinator.outcome
         shutdown = coordination_pb2.Shutdown(exit_code=done.exit_code, reason=done.reason)
         await self._coordination.dismiss_followers(shutdown, self.config.grace_seconds)
         return shutdown

@@ -39,6 +39,9 @@ _DRAIN = 60.0
 # Places of a job that does not say how many it has.
 _PLACES = 64
 
+# What a worker's last line begins with.
+_ERROR = "worker: error: "
+
 _PASSED_ON = ("ps", "connect_timeout", "grace", "device", "json", *SECURITY_FLAGS)
 _OF_A_JOB = ("model_arg", "init_from", "overlap", "run", "logdir", "summary_every")
 
@@ -235,7 +238,7 @@ class StandingWorker:
                     closing = heard if heard.closing else closing
                 beat = time.monotonic() + self._beat
         code = child.exit_code()
-        self._ended = Carried(number=told.number, run=told.run, exit_code=code, reason=watch.words if code else "")
+        self._ended = Carried(number=told.number, run=told.run, exit_code=code, reason=watch.reason(code))
         event(_LOGGER, "job_left", job=told.number, code=code)
         return closing
 
@@ -247,7 +250,7 @@ class StandingWorker:
 
 
 class _Watch:
-    """A job's process: passes its lines on, keeps its last words, and ends it when that is due."""
+    """A job's process: passes its lines on, keeps its error, and ends it when that is due."""
 
     def __init__(self, child: Child, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._child = child
@@ -255,15 +258,21 @@ class _Watch:
         self._clock = clock
         self._signal = signal.SIGTERM
         self.due = float("inf")
-        self.words = ""
+        self._words = ""
 
     def line(self, line: Line) -> None:
         """Passes a line on."""
         stream: TextIO = sys.stdout if line.stdout else sys.stderr
-        if not line.stdout and line.text.strip():
-            self.words = line.text.strip().removeprefix("worker: error: ")
+        if not line.stdout and line.text.startswith(_ERROR):
+            self._words = line.text.removeprefix(_ERROR).strip()
         with suppress(BrokenPipeError):
             print(line.text, file=stream, flush=True)
+
+    def reason(self, code: int) -> str:
+        """Why it ended, by its own words if it had any; nothing if it ended well."""
+        if code > 128:
+            return f"ended by signal {code - 128}"
+        return (self._words or f"exit code {code}") if code else ""
 
     def end(self, seconds: float) -> None:
         """Has the process ended by a signal unless it ends within that time by itself."""

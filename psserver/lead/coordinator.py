@@ -129,6 +129,12 @@ class Coordinator:
         self.act(lambda now: None)
 
     @property
+    def outcome(self) -> Done:
+        """What the cluster ends with: as its job did, unless that was one of the queue and over before."""
+        done = self.jobs.closing if self.jobs.outlived else self.job.done
+        return done or Done()
+
+    @property
     def generation(self) -> int:
         """The present one."""
         return self._replay.identity.generation

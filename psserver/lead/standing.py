@@ -120,10 +120,10 @@ class Standing:
     def failure(self, job: QueuedJob) -> Done | None:
         """Why the job cannot go on where nobody is a member of it: every process for it has failed, and would again.
 
-        None as long as somebody carries it out or may, or nobody has tried.
+        None as long as somebody carries it out or may, or nobody has tried; without anybody it waits for newcomers.
         """
         able = [worker for worker in self if worker.tried != job.run or not worker.hopeless]
-        return self._failed[0] if self._failed and not able else None
+        return self._failed[0] if self._failed and len(self) and not able else None
 
     def first_failure(self) -> str:
         """The first failure of the present run, for people; empty if there was none."""

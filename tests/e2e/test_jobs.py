@@ -23,6 +23,7 @@ def submitted(ps: str, *flags: object) -> int:
     return int(json.loads(ended.stdout)["number"])
 
 
+@pytest.mark.timeout(300)
 def test_seed_3_submit_follow_ctrl_c_watch_again_cancel_and_a_queue_of_three() -> None:
     """One ps, two workers, a client: jobs are followed and cancelled, one fails, a standing worker is killed."""
     with ExitStack() as stack:

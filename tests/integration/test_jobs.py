@@ -93,6 +93,13 @@ def test_the_queue_its_order_and_cancelling() -> None:
         assert [it.state for it in client.jobs.list()] == ["cancelled"] * 3
 
 
+def test_a_job_that_has_failed_is_not_the_clusters_end() -> None:
+    with standing(workers=1) as (cluster, client):
+        assert until_ended(client, client.jobs.submit(job(""))).exit_code == 3
+        client.stop()
+        assert cluster.wait_ended() == [None]
+
+
 def test_a_job_waits_for_a_standing_worker_and_newcomers_join_it() -> None:
     with standing(workers=0) as (cluster, client):
         assert client.status().waiting_for == "a job (psctl submit), or a worker that brings one"

@@ -95,6 +95,9 @@ def test_a_job_has_failed_when_nobody_is_left_to_try_it() -> None:
     assert standing.first_failure() == "host:1: first"
     stand(standing, 4)
     assert standing.failure(job) is None, "a newcomer may"
+    for nonce in (1, 2, 4):
+        standing.leave(nonce)
+    assert standing.failure(job) is None, "it waits for newcomers where nobody stands by"
     standing.begin()
     assert standing.first_failure() == ""
 

@@ -134,7 +134,7 @@ def test_a_process_that_is_killed_is_128_and_the_signal(capfd: pytest.CaptureFix
     lead = Lead(JOB)
     assert stand_by(lead, "import os; os.kill(os.getpid(), 9)").run() == 0
     (ended,) = [ended for _, ended in lead.calls if ended is not None]
-    assert (ended.exit_code, ended.number) == (137, 3)
+    assert (ended.exit_code, ended.number, ended.reason) == (137, 3, "ended by signal 9")
 
 
 LONG = "import threading; print('at work', flush=True); threading.Event().wait(600)"
