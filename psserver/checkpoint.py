@@ -21,7 +21,7 @@ from grpc_ps.client.shared.image import Bytes, Layout, aligned_buffer, block_vie
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.coordination_pb2 import Saved
 from grpc_ps.psserver.finite import all_finite
-from grpc_ps.psserver.saved_rows import restore_rows, row_pieces
+from grpc_ps.psserver.saved_rows import non_finite_slot, restore_rows, row_pieces
 from grpc_ps.psserver.table_memory import TableMemory, TableView
 from grpc_ps.psserver.tail import ShardTables
 
@@ -94,11 +94,14 @@ class CheckpointFiles:
         for piece, data in pieces:
             if not all_finite(np.frombuffer(data, numpy_dtype(piece.dtype))):
                 return not_finite(folder, step, piece.parameter, piece.slot)
+        for view in tables:
+            # Values are looked at when they are updated.
+            if slot := non_finite_slot(view):
+                return not_finite(folder, step, view.spec.name, slot)
         try:
             if not self.directory.is_dir():
                 event(logger, "checkpoint_folder_made_again", logging.WARNING, folder=self.directory)
                 self.directory.mkdir(parents=True, exist_ok=True)
-            # Rows are looked at when they are updated.
             every = [*pieces, *(pair for view in tables for pair in row_pieces(view))]
             part = write_part(self.directory / folder, self._file, every, {"global_step": str(step)}, self._at)
         except (CheckpointError, OSError) as error:

@@ -11,6 +11,8 @@ from grpc_ps.client.shared.checkpoint_format import VALUES as STORED_VALUES
 from grpc_ps.client.shared.checkpoint_part import Bytes
 from grpc_ps.client.shared.checkpoint_rows import StoredRows
 from grpc_ps.client.shared.errors import CheckpointError
+from grpc_ps.client.shared.rows import PIECE_ELEMENTS
+from grpc_ps.psserver.finite import all_finite
 from grpc_ps.psserver.table_memory import VALUES, TableMemory, TableView
 from grpc_ps.psserver.tail import ShardTables
 
@@ -44,6 +46,16 @@ def row_pieces(view: TableView) -> Iterator[tuple[Piece, Bytes]]:
 
 def _stored(name: str) -> str:
     return STORED_VALUES if name == VALUES else f"slot.{name}"
+
+
+def non_finite_slot(view: TableView) -> str:
+    """Returns the name of a slot with a NaN or an infinity, or nothing. Read a piece at a time."""
+    step = max(1, PIECE_ELEMENTS // view.spec.shape[1])
+    for name in view.names:
+        for start in range(0, view.held if name != VALUES else 0, step):
+            if not all_finite(view.at(start, min(start + step, view.held), name).reshape(-1)):
+                return name
+    return ""
 
 
 def restore_rows(memory: TableMemory, part: StoredRows, tables: ShardTables) -> None:

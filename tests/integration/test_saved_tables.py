@@ -15,6 +15,8 @@ from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
 from grpc_ps.client.shared.checkpoint_rows import stored_rows, whole_table
+from grpc_ps.psserver.checkpoint import CheckpointFiles
+from grpc_ps.psserver.table_memory import TableMemory
 
 SPECS = [ParameterSpec(name="w", shape=(5,), dtype="float32"), table("t"), table("u", 100_000, 8, lazy=True)]
 RULES = {"adagrad": {"optimizer": "adagrad"}, "momentum": {"optimizer": "momentum"}, "adam": {"optimizer": "adam"}}
@@ -72,3 +74,17 @@ def test_rows_that_are_missing_are_found_out(tmp_path: Path) -> None:
 
         assert problem_of_rows(reader, SPECS[1]) == "has not every row of table t once"
         assert problem_of_rows(reader, SPECS[2]) == ""
+
+
+def test_a_slot_that_overflows_is_not_saved(tmp_path: Path) -> None:
+    """Adagrad adds up squares: of a gradient of 1e30 they are infinite, and the row itself stays as it is."""
+    files = CheckpointFiles(tmp_path, 0, 1)
+    memory = TableMemory(SPECS[2], {"accumulator": 0.1}, seed=5, shard=0, shard_count=1)
+    places = memory.places(np.array([7, 99]))
+    memory.write(places, {"accumulator": np.full((2, 8), 2.0, np.float32)})
+    assert files.write("a", 3, [], [memory.view(slots=True)]).bytes > 0
+    memory.write(places[1:], {"accumulator": np.full((1, 8), np.inf, np.float32)})
+    saved = files.write("b", 4, [], [memory.view(slots=True)])
+    assert saved.non_finite
+    assert "accumulator" in saved.error
+    assert not (tmp_path / "b").exists()
