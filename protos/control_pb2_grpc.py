@@ -135,8 +135,8 @@ class ControlServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Lists the jobs that wait, the one that runs, and the newest of those that have ended, by their numbers; and the
-        workers that stand by. Lead shard only.
+        """Lists the jobs that wait, the one that runs, and the newest of those that have ended, by their numbers, and the
+        workers that stand by; or one job alone. Lead shard only.
 
         Blocks: never. Repeat: safe. Errors: FAILED_PRECONDITION with NOT_LEAD.
         """

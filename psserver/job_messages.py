@@ -89,7 +89,7 @@ def told_message(told: Told, lease: float, recovery: float) -> wire.AwaitJobResp
 
 
 def list_message(jobs: Jobs, number: int, now: float, generation: int, waiting_for: str) -> wire.ListJobsResponse:
-    """The jobs, or the one of that number, and the workers that stand by."""
+    """The jobs and the workers that stand by; or the one job of that number, for whoever follows it."""
     shown = [job for job in jobs.queue if number in (0, job.number)]
     runs = {job.run: job.number for job in jobs.queue if job.run}
     return wire.ListJobsResponse(
@@ -102,6 +102,7 @@ def list_message(jobs: Jobs, number: int, now: float, generation: int, waiting_f
                 failure=worker.failure,
             )
             for worker in jobs.standing
+            if not number
         ],
     )
 

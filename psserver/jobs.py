@@ -18,7 +18,7 @@ from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Reading, Submission
 from grpc_ps.psserver.lead.settings import Settings, complete
 from grpc_ps.psserver.lead.standing import Standing
 from grpc_ps.psserver.queue_file import job_folder, to_json
-from grpc_ps.psserver.queue_plan import QueuePlan
+from grpc_ps.psserver.queue_plan import QueuePlan, is_idle, taken
 from grpc_ps.psserver.refusals import decided
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Jobs:
 
     def _begin_next(self, job: Job) -> None:
         queued = self.queue.queued()
-        if self._plan is None or not queued or not len(self.standing) or not _is_idle(job):
+        if self._plan is None or not queued or not len(self.standing) or not is_idle(job):
             return
         self._beginning = True
         self._lead.start(self._begin(self._plan, queued[0]))
@@ -185,9 +185,9 @@ class Jobs:
             self._check(plan, job.submission)
             if plan.folder is not None:
                 keeper = plan.folder.of_job(job_folder(job.number))
-                run = await _taken(keeper, run)
+                run = await taken(keeper, run)
             # It may have been cancelled meanwhile, the cluster told to end, or a worker have brought a job.
-            if job.state == "QUEUED" and self.closing is None and _is_idle(self._lead.job):
+            if job.state == "QUEUED" and self.closing is None and is_idle(self._lead.job):
                 await self._begin_as(plan, job, run, keeper)
                 return
         except (CheckpointError, Mismatch) as error:
@@ -282,26 +282,3 @@ class Jobs:
             evaluated_step=found.step,
             metrics=dict(found.metrics),
         )
-
-
-async def _taken(keeper: CheckpointKeeper, run: int) -> int:
-    """Takes the folder of a job that begins; returns its run.
-
-    Raises:
-        CheckpointError: it cannot be taken, or another job's checkpoints are in it.
-    """
-    run = await keeper.take(run)
-    if not await keeper.is_new():
-        raise CheckpointError(f"{keeper.directory}: has the checkpoints of another job")
-    return run
-
-
-def _is_idle(job: Job) -> bool:
-    """Whether all shards are there, and nobody needs the present job: its end has come, or nobody has brought one.
-
-    A shard that has not heard of the lead's present run would take the next one for a job that it has lost.
-    """
-    if len(job.members) or job.fallen or job.shards.missing():
-        return False
-    over = job.awaits_first and job.training is not None and job.training.is_over()
-    return job.done is not None or job.phase == "EMPTY" or over

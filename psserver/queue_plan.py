@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.queue import Queue, QueuedJob
@@ -35,3 +36,26 @@ class QueuePlan:
     recovery: float = 0.0
     folder: CheckpointKeeper | None = None
     kept: Kept = field(default_factory=lambda: Kept(queue=Queue()))
+
+
+async def taken(keeper: CheckpointKeeper, run: int) -> int:
+    """Takes the folder of a job that begins; returns its run.
+
+    Raises:
+        CheckpointError: it cannot be taken, or another job's checkpoints are in it.
+    """
+    run = await keeper.take(run)
+    if not await keeper.is_new():
+        raise CheckpointError(f"{keeper.directory}: has the checkpoints of another job")
+    return run
+
+
+def is_idle(job: Job) -> bool:
+    """Whether all shards are there, and nobody needs the present job: its end has come, or nobody has brought one.
+
+    A shard that has not heard of the lead's present run would take the next one for a job that it has lost.
+    """
+    if len(job.members) or job.fallen or job.shards.missing():
+        return False
+    over = job.awaits_first and job.training is not None and job.training.is_over()
+    return job.done is not None or job.phase == "EMPTY" or over

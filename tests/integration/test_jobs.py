@@ -21,6 +21,7 @@ from grpc_ps.client import PSClient
 from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import Mismatch, UsageError, WrongRun
+from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Open
 
@@ -76,6 +77,8 @@ def test_the_queue_its_order_and_cancelling() -> None:
         now = until(client, running, lambda it: it.workers == 2 and it.state == "running" and it.global_step > 0)
         assert [it.state for it in client.jobs.list()] == ["running", "queued", "queued"]
         assert [it.carrying for it in client.jobs.standing()] == [running, running]
+        one = client._shards[0].list_jobs(wire.ListJobsRequest(number=running))
+        assert ([it.number for it in one.jobs], list(one.standing)) == ([running], [])
         assert (now.started_ms or 0) >= now.submitted_ms > 0
         assert now.batches > 0
         assert now.examples == now.batches
