@@ -158,7 +158,7 @@ class TableView:
         self.held = table.held
         self._table = table
         # For each row one more than where its copy is; zero, and no memory, where it has none.
-        self._copy_of = np.zeros(self.held, np.uint32)
+        self._copy_of = paged_buffer(self.held * 4).view(np.uint32)
         self._kept = 0
         self._copies: dict[str, Array] = {name: np.empty((0, table.spec.shape[1]), np.float32) for name in names}
 
