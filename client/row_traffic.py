@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,10 +27,12 @@ from grpc_ps.client.shared.rows import (
 )
 from grpc_ps.protos import parameter_server_pb2 as wire
 
+_NO_IDS: Ids = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Wants:
-    """The rows that a batch needs: of each table ids that rise."""
+    """The rows that a batch needs: of each table ids that rise; none of a table that is not named."""
 
     batch: int
     ids: Mapping[str, Ids]
@@ -118,9 +120,8 @@ class RowTraffic:
         """
         if not self._tables:
             return None
-        for name in sorted({*rows, *(wants.ids if wants else ())} - {spec.name for spec in self._tables}):
-            raise InvalidPush(f"{name} is no table")
-        self._wants = wants
+        self._check_names(rows)
+        self._wants = wants = self._of_all(wants) if wants is not None else None
         brought = [rows.get(spec.name) or _none_of(spec) for spec in self._tables]
         for spec, some in zip(self._tables, brought, strict=True):
             _check(spec, some)
@@ -130,6 +131,15 @@ class RowTraffic:
             self._tail(brought, [each[shard] for each in places], wanted[shard], wants.batch if wants else 0)
             for shard in range(self._shard_count)
         ]
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        for name in sorted({*names} - {spec.name for spec in self._tables}):
+            raise InvalidPush(f"{name} is no table")
+
+    def _of_all(self, wants: Wants) -> Wants:
+        """The same with ids of every table. Raises InvalidPush for what is no table."""
+        self._check_names(wants.ids)
+        return Wants(wants.batch, {spec.name: wants.ids.get(spec.name, _NO_IDS) for spec in self._tables})
 
     def _tail(self, brought: Sequence[Rows], places: Sequence[Any], wanted: Sequence[Ids], batch: int) -> Tail:
         ids = [some.ids[place] for some, place in zip(brought, places, strict=True)]
@@ -164,10 +174,10 @@ class RowTraffic:
         ]
 
     def requests(self, wants: Wants, header: wire.PushHeader, chunk_bytes: int) -> list[Iterator[bytes]]:
-        """Returns the messages that name rows to each shard, without a push. Raises UsageError as `tails`."""
+        """Returns the messages that name rows to each shard, without a push. Raises as `tails`."""
         if not self._tables:
             raise RuntimeError("rows are wanted in a job that has no tables")
-        self._wants = wants
+        self._wants = wants = self._of_all(wants)
         return [_messages(self._request(wanted, wants.batch), header, chunk_bytes) for wanted in self._split(wants)]
 
     def _request(self, wanted: Sequence[Ids], batch: int) -> Tail:
@@ -206,7 +216,7 @@ def _lengths(ids: Sequence[Ids]) -> list[int]:
 
 
 def _none_of(spec: ParameterSpec) -> Rows:
-    return Rows(np.empty(0, np.int64), np.empty((0, spec.shape[1]), np.float32))
+    return Rows(_NO_IDS, np.empty((0, spec.shape[1]), np.float32))
 
 
 def _check(spec: ParameterSpec, rows: Rows) -> None:

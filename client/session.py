@@ -180,6 +180,7 @@ class TrainingSession:
 
         For a batch whose rows were not wanted before it was known. The reply is of that batch at a newer step, or the
         end; a broken link may have lost what was wanted: then it has no `rows`, and they have to be wanted again.
+        Raises InvalidPush for what is no table, and UsageError for more rows than a push may have.
         """
         released = self._released
         if released is None or released.batch is None:

@@ -106,6 +106,22 @@ def test_wants_without_a_push() -> None:
     assert chunk is not None
 
 
+def test_of_a_table_that_is_not_named_nothing_is_wanted() -> None:
+    traffic = RowTraffic(TABLES, 1)
+    wants = Wants(9, {"u": np.array([2])})
+    ((first,),) = traffic.requests(wants, wire.PushHeader(), 1 << 20)
+    message, _ = detach_chunk(wire.PushPullRequest, first)
+    assert list(message.header.wanted_rows) == [0, 1]
+    (tail,) = traffic.tails({}, wants) or ()
+    assert list(tail.wanted_rows) == [0, 1]
+    receiver = traffic.receiver(0)
+    assert receiver is not None
+    receiver.begin([0, 1], "here")
+    assert {name: len(some) for name, some in (traffic.complete(Reply(batch=9)).rows or {}).items()} == {"t": 0, "u": 1}
+    with pytest.raises(InvalidPush, match="x is no table"):
+        traffic.requests(Wants(9, {"x": np.array([2])}), wire.PushHeader(), 1 << 20)
+
+
 @pytest.mark.parametrize(
     ("pushed", "error", "said"),
     [
