@@ -80,13 +80,15 @@ class Follower:
         print(ending(now), file=out, flush=True)
         return now
 
-    def end(self, number: int) -> JobStatus:
-        """Waits until a job has ended of which the last step is done: its workers are leaving.
+    def end(self, number: int) -> JobStatus | None:
+        """Waits until a job has ended of which the last step is done: its workers are leaving. None after Ctrl-C.
 
         Raises:
             PeerUnreachable, PeerLost: the lead is gone.
         """
         while not (now := self._jobs.get(number)).has_ended:
+            if self._interrupt.came:
+                return None
             time.sleep(_LOOK_SECONDS)
         return now
 

@@ -51,8 +51,9 @@ def watch(ps: str | None, log_dir: Path | None, interval: float, number: int | N
         if last is not None and last.job_number and not interrupt.came:
             # A lead that is gone has said in its last reading how the job ended.
             with suppress(PeerUnreachable, PeerLost):
-                check_ended(follower.end(last.job_number))
-                return
+                if (ended := follower.end(last.job_number)) is not None:
+                    check_ended(ended)
+                    return
     if interrupt.came:
         raise KeyboardInterrupt
     if last is not None:

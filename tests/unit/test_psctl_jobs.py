@@ -167,6 +167,21 @@ def test_ctrl_c_ends_the_following_and_says_how_to_go_on(capsys: pytest.CaptureF
     assert not lead.cancelled
 
 
+def test_ctrl_c_ends_watching_while_the_workers_leave() -> None:
+    pressed = iter([signal.SIGINT])
+
+    class Once(FakeControl):
+        def ListJobs(self, request: wire.ListJobsRequest, context: grpc.ServicerContext) -> wire.ListJobsResponse:
+            for number in pressed:
+                os.kill(os.getpid(), number)
+            return super().ListJobs(request, context)
+
+    with Once(status(100, run=7, job_number=3, phase=STOPPED)) as lead:
+        lead.jobs = [[running(100, 100)], [DONE]]
+        with pytest.raises(click.Abort):
+            run(["watch", "--ps", lead.address, "--interval", "0.001"])
+
+
 def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeControl() as lead:
         lead.jobs = [[running(10, 100)], [DONE]]
