@@ -38,7 +38,13 @@ class TfData:
         return TfData(self._pipeline, name=self._name, shared=self._shared, shares=shares)
 
     def batches(self, batch_size: int, seed: int, share: int) -> Iterable[Batch]:
-        """See `spec.StreamDataset`. A worker beyond the shares, of whom nobody knew, has one that somebody has too."""
+        """See `spec.StreamDataset`. A worker beyond the shares, of whom nobody knew, has one that somebody has too.
+
+        Sets TensorFlow's global seed, which a `shuffle` without one of its own follows.
+        """
+        # One order for all who take every n-th element of it, or their shares would overlap; where each reads all of
+        # it, an order for each.
+        tf.random.set_seed(seed if self._shares > 1 else seed + share)
         share %= self._shares
         pipeline = self._pipeline(_arguments(batch_size, seed, share, self._shares))
         if not self._shared and self._shares > 1:

@@ -81,6 +81,20 @@ def test_each_worker_has_its_share_of_a_pipeline() -> None:
     assert labels_of(shared_out(TfData(lambda _: pipeline(), name="p"), {"workers": 1})) == [[0, 1, 2, 3], [4, 5]]
 
 
+def test_shares_of_a_shuffled_pipeline_are_parts_of_one_order() -> None:
+    def one(share: int, workers: int, seed: int = 3) -> list[int]:
+        data = TfData(lambda _: tf.data.Dataset.range(24).map(lambda n: (n, n)).shuffle(24), name="p").among(workers)
+        return [label for _, labels in data.batches(4, seed, share) for label in labels.tolist()]
+
+    shares = [one(share, 2) for share in range(2)]
+    assert sorted(shares[0] + shares[1]) == list(range(24))
+    assert shares[0] == one(0, 2) != one(0, 2, seed=4)
+    # Nobody knows of the others: each reads all, in an order of its own.
+    alone = [one(share, 1) for share in range(2)]
+    assert alone[0] != alone[1]
+    assert sorted(alone[0]) == sorted(alone[1]) == list(range(24))
+
+
 def test_a_function_that_takes_its_share_makes_the_pipeline_of_that_share() -> None:
     def make(share: int, shares: int, batch_size: int) -> tf.data.Dataset:
         return pipeline().skip(share).batch(batch_size).take(shares)
