@@ -75,6 +75,7 @@ class Run:
         self._json: dict[Child, Mapping[str, Any]] = {}
         self._drain: float | None = None
         self._saved = False
+        self._listed = False
 
     @property
     def restarts(self) -> int:
@@ -89,6 +90,8 @@ class Run:
         for shard in range(1, self._plan.shards):
             self._shards.append(self._start(f"ps {shard}", self._shard_command(shard)))
         self._await_ready(deadline)
+        # From here on the cluster file says what there is, and in the end that it is over.
+        self._listed = True
         addresses = tuple(shard.address for shard in self._shards)
         for index in range(self._plan.workers):
             command = [*self._plan.worker_command, "--ps", ",".join(addresses), "--index", str(index), "--json"]
@@ -131,7 +134,7 @@ class Run:
 
     def close(self, exit_code: int) -> None:
         """Writes into the cluster file that the cluster has ended."""
-        if self._workers:
+        if self._listed:
             self._cluster_file().ended(exit_code).write(self._plan.log_dir)
 
     def summaries(self) -> tuple[Mapping[str, Any], ...]:
@@ -214,7 +217,7 @@ class Run:
                     command = [*command, _RESTORE]
                 remote = place.name in self._plan.elsewhere
                 place.child = self.group.start(place.name, command, again=True, remote=remote)
-        if due and self._workers:
+        if due and self._listed:
             self._cluster_file().write(self._plan.log_dir)
 
     def _drain_deadline(self) -> float | None:
@@ -255,7 +258,7 @@ class Run:
     def _found(self, place: _Place, metrics: str) -> None:
         """A shard that was started again has its figures elsewhere."""
         place.metrics = metrics
-        if self._workers:
+        if self._listed:
             self._cluster_file().write(self._plan.log_dir)
 
     def _cluster_file(self) -> ClusterFile:

@@ -110,6 +110,7 @@ class LocalCluster:
         try:
             if run is not None:
                 run.group.end()
+                run.close(max((child.code or 0 for child in run.group.children), default=0))
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)

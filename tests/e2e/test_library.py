@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpc_ps.client import LocalCluster, PsError
-from grpc_ps.client.cluster_file import is_running
+from grpc_ps.client.cluster_file import ClusterFile, is_running
 
 pytestmark = pytest.mark.e2e
 
@@ -46,9 +46,10 @@ def test_the_first_seeds_regression_is_no_more_than_25_lines_and_finds_the_line(
     assert steps[-1][1:] == pytest.approx((0.1, 0.3), abs=0.01)
 
 
-def test_a_local_cluster_ends_with_its_block_whatever_happens_in_it() -> None:
+def test_a_local_cluster_ends_with_its_block_whatever_happens_in_it(tmp_path: Path) -> None:
     pids = []
-    with suppress(ZeroDivisionError), LocalCluster(ps=2) as cluster:
+    with suppress(ZeroDivisionError), LocalCluster(ps=2, log_dir=tmp_path) as cluster:
+        assert ClusterFile.read(tmp_path).exit_code is None
         pids += cluster.pids
         with cluster.client(timeout=5) as client:
             assert client.status().shards[0].address == cluster.addresses.split(",")[0]
@@ -56,6 +57,8 @@ def test_a_local_cluster_ends_with_its_block_whatever_happens_in_it() -> None:
         raise ZeroDivisionError
     assert len(pids) == 2
     assert gone(pids)
+    # psctl is told that it is over, and another cluster may have the folder, though this process goes on.
+    assert ClusterFile.read(tmp_path).exit_code is not None
     with pytest.raises(PsError, match=r"ps 0 failed with exit code 2: .*--mode"):
         LocalCluster(mode="asink").start()
 
