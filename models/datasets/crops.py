@@ -49,11 +49,12 @@ class Crops:
     def augment(self, indices: npt.NDArray[np.int64], generator: np.random.Generator) -> Batch:
         """Crops at random places, mirrored or not, of other brightness and contrast, then standardized.
 
-        Five uniform numbers an image say which: of the generator nothing else is used, so that the same seed means the
-        same for whatever version of NumPy.
+        Five uniform numbers an image say which. They are made of raw words, which NumPy keeps the same for ever, so that
+        the same seed means the same for whatever version of it.
         """
         count = len(indices)
-        top, left, mirrored, bright, contrast = generator.random((5, count))
+        words = generator.bit_generator.random_raw(5 * count)
+        top, left, mirrored, bright, contrast = (words >> np.uint64(11)).reshape(5, count) * 2.0**-53
         rows, columns = self._images.shape[2:]
         corners = np.stack([top * (rows - SIDE + 1), left * (columns - SIDE + 1)], axis=1).astype(np.int64)
         planes = self._crops(indices, corners, mirrored < 0.5)
