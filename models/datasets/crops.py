@@ -49,8 +49,8 @@ class Crops:
     def augment(self, indices: npt.NDArray[np.int64], generator: np.random.Generator) -> Batch:
         """Crops at random places, mirrored or not, of other brightness and contrast, then standardized.
 
-        Five uniform numbers an image say which. They are made of raw words, which NumPy keeps the same for ever, so that
-        the same seed means the same for whatever version of it.
+        Five uniform numbers an image say which. They are made of raw words, which NumPy keeps the same for ever: a seed
+        means the same for whatever version of it.
         """
         count = len(indices)
         words = generator.bit_generator.random_raw(5 * count)
