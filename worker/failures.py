@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
+
 from grpc_ps import models
 from grpc_ps.client.shared.errors import PsError, UsageError
 
@@ -28,7 +30,8 @@ def describe_error(error: BaseException) -> str:
         text = f"{type(error).__name__}: {error}"
     theirs = [(file, line) for file, line in places if Path(file).parent != _OURS and "importlib" not in file]
     place = f" ({Path(theirs[-1][0]).name}, line {theirs[-1][1]})" if theirs else ""
-    return " ".join(text.split()) + place
+    # Keras writes in bold, for terminals.
+    return " ".join(click.unstyle(text).split()) + place
 
 
 @contextmanager

@@ -36,7 +36,8 @@ class MonitoredSession:
 
     Whoever comes first opens the job, with the first values and the settings; others join it where it is. A session
     that lost its place, or whose cluster went back to a checkpoint, joins again within `run_step`, which then computes
-    its batch anew. Between two steps, and when the session has ended, the variables have the values of `global_step`.
+    its batch anew. Between two steps, and when the session has ended, the variables have the values of `global_step`;
+    they stay as they are where the job was over before, and its shards have gone.
 
     Args:
         cluster: where the shards are.
@@ -106,12 +107,19 @@ class MonitoredSession:
         self._client: PSClient | None = None
         self._stopping = False
         self._failure: Exception | None = None
+        # Whether the parameters are the job's: those of a job that was over before, whose shards have gone, are not.
+        self._holds = False
         self._last = StepResult(global_step=0, local_step=0, loss=math.nan, outcome=None)
 
     def __enter__(self) -> MonitoredSession:
         self._steps = self._worker.steps()
-        self._last = self._result(self._next())
+        first = self._next()
         try:
+            if first is None or first.reply.done:
+                self._take_last()
+            else:
+                self._holds = True
+            self._last = self._result(first)
             for hook in self._hooks:
                 hook.begin(self)
         except BaseException:
@@ -224,6 +232,7 @@ class MonitoredSession:
         with suppress(PsError):  # A shard may have gone once the job was done.
             for name, value in self.client.pull().values.items():
                 self.parameters[name][...] = value
+            self._holds = True
 
     def _joined(self, session: TrainingSession) -> None:
         self._session = session
@@ -253,7 +262,7 @@ class MonitoredSession:
             close()
             if self._client is not None:
                 self._client.close()
-            if self._session is not None:
+            if self._session is not None and self._holds:
                 self._worker.settle(self._session.parameters)
 
 

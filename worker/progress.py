@@ -162,7 +162,7 @@ class Progress:
     def finish(self, metrics: Mapping[str, float]) -> str:
         """Prints the summary for people, and returns it as one line of JSON."""
         summary = self.summary(metrics)
-        found = f", {metrics_text(metrics)}" if metrics else ""
+        found = f", evaluation: {metrics_text(metrics)}" if metrics else ""
         loss = "none" if self.loss is None else f"{self.loss:.4g}"
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items())) or "no pushes"
         shown = "".join(f", {name} = {value:.4g}" for name, value in self.shown.items())

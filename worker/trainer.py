@@ -89,9 +89,10 @@ class Trainer:
         """
         reply = session.begin()
         self._progress.begin(session.worker, reply.global_step, target)
-        gradients = self._gradients(session, feed)
+        # No parameters have come with the end of a job: then the model's variables stay as they are.
+        gradients = None if reply.done else self._gradients(session, feed)
         yield Trained(reply)
-        while not reply.done:
+        while gradients is not None and not reply.done:
             step = self._one_step(session, gradients, reply)
             reply = step.reply
             yield step

@@ -16,7 +16,8 @@ from light_worker import DEADLINE
 from local_cluster import LocalCluster
 from recovery_bed import RecoveryBed
 
-from grpc_ps.client.shared.errors import DataError, Mismatch, UsageError
+from grpc_ps.client import PSClient
+from grpc_ps.client.shared.errors import DataError, Mismatch, PeerLost, UsageError
 from grpc_ps.models.linear import Linear
 from grpc_ps.worker import (
     CheckpointSaverHook,
@@ -211,9 +212,27 @@ def test_a_job_that_was_over_before_stops_at_once() -> None:
     with LocalCluster(presets={"steps": 1}, keep_alive=True) as cluster:
         with fed(cluster, Point()) as session:
             session.run_step(*batch(0))
-        with fed(cluster, Point()) as late:
-            assert late.should_stop()
+        trained = session.parameters["w"].tolist()
+        assert trained != [0.0]
+        point = Point(7.0)
+        with fed(cluster, point) as late:
+            assert (late.should_stop(), late.global_step) == (True, 1)
             assert math.isnan(late.run_step(*batch(1)).loss)
+        assert point.w.numpy().tolist() == trained
+
+
+def test_a_job_whose_shards_are_gone_leaves_the_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(client: PSClient) -> None:
+        raise PeerLost("the shards have gone")
+
+    with LocalCluster(presets={"steps": 1}, keep_alive=True) as cluster:
+        with fed(cluster, Point()) as session:
+            session.run_step(*batch(0))
+        monkeypatch.setattr(PSClient, "pull", gone)
+        point = Point(7.0)
+        with fed(cluster, point) as late:
+            assert late.should_stop()
+        assert point.w.numpy().tolist() == [7.0]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_the_summary_has_outcomes_and_accuracy() -> None:
     assert found["worker"] == 4
     assert set(found) >= {"global_step", "local_steps", "steps_per_second", "examples_per_second", "wall_seconds"}
     metrics = "accuracy = 0.9, mse = 1.2e-05, other = nan"
-    assert f"done: global_step 3, local_step 5, loss = 0.125, {metrics} (" in bench.lines[-1]
+    assert f"done: global_step 3, local_step 5, loss = 0.125, evaluation: {metrics} (" in bench.lines[-1]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), None])
