@@ -67,7 +67,8 @@ def test_evaluating_what_a_running_job_has_learnt() -> None:
             done = run("worker", "evaluate", *flags, "--json")
             assert done.returncode == 0, done.stderr
             record = json.loads(done.stdout)
-            assert record.keys() == {"global_step", "metrics", "examples"}
+            assert record.keys() == {"global_step", "metrics", "examples", "averages"}
+            assert record["averages"] is False
             assert record["metrics"].keys() == {"accuracy", "loss"}
             assert record["examples"] == 299
             assert record["global_step"] >= 10

@@ -85,7 +85,9 @@ def shard_pid(seen):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_the_cluster(plan, number, code):
+def test_a_signal_ends_the_cluster(plan, number, code, request):
+    # Whoever started the tests may ignore it, as `nohup` does, and then a launch does too.
+    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))
     seen = Seen("patient", lambda child: os.kill(os.getpid(), number))
     outcome, _ = run(plan(worker=PATIENT), seen)
     assert (outcome.exit_code, outcome.reason) == (code, f"ended by {number.name}")

@@ -40,6 +40,16 @@ class FakeClient:
         return SimpleNamespace(global_step=1, values={"a": np.zeros(1, np.float32)})
 
 
+class FakeEvaluator:
+    """Of a model without tables."""
+
+    def needed_rows(self) -> dict[str, Any]:
+        return {}
+
+    def __call__(self, values: Any, rows: None, *, stop: Any) -> dict[str, float]:
+        return {"accuracy": 0.5}
+
+
 @pytest.fixture
 def events(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """The worker's events, wherever the commands that other tests ran have sent them."""
@@ -67,7 +77,7 @@ def test_a_report_that_is_refused_does_not_touch_training(error: PsError, events
     one.begin()
     told: list[Any] = []
     evaluation = Evaluation(
-        lambda values, stop: {"accuracy": 0.5},  # type: ignore[arg-type]
+        FakeEvaluator(),  # type: ignore[arg-type]
         FakeClient,  # type: ignore[arg-type]
         evaluated=lambda *what: told.append(what),
         failed=told.append,
