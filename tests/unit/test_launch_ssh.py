@@ -63,7 +63,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
         monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
         there = f"bin={tmp_path}/bin"
         Path("hosts").write_text(f"127.0.0.1:{free_port()} ps=1 {there}\n{second} workers=2 cores=3 {there}\n")
-        flags = ["--hosts", "hosts", "--ssh", "--insecure", "--model", "linear", "--log-dir", "logs", "--grace", "0.5"]
+        flags = ["--hosts", "hosts", "--ssh", "--insecure", "--model", "linear", "--log-dir", "logs", "--grace", "5"]
         return run(["launch", *flags])
 
     return start
