@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from grpc_ps.models.classification import accuracy_and_loss, classes_and_probabilities, cross_entropy
 from grpc_ps.models.spec import ModelDefaults
 
 CLASSES = 10
@@ -47,10 +48,6 @@ def _convolved(images: tf.Tensor, layer: _Layer) -> tf.Tensor:
 
 def _linear(features: tf.Tensor, layer: _Layer) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(features, layer.weights), layer.biases)
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 class Cifar10:
@@ -99,15 +96,12 @@ class Cifar10:
     def losses(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Cross entropy of each example, in nats, and to each the weight decay of the hidden dense layers."""
         decay = DECAY * tf.add_n([tf.nn.l2_loss(layer.weights) for layer in self._hidden])
-        return _cross_entropy(labels, self._logits(features)) + decay
+        return cross_entropy(labels, self._logits(features)) + decay
 
     def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """Accuracy: 1 where the likeliest class is the label; and the loss, the cross entropy alone."""
-        logits = self._logits(features)
-        classes = tf.argmax(logits, axis=1, output_type=labels.dtype)
-        return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "loss": _cross_entropy(labels, logits)}
+        return accuracy_and_loss(labels, self._logits(features))
 
     def predict(self, features: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """The likeliest of the `classes`, and the `probabilities` of all; images are standardized crops."""
-        logits = self._logits(features)
-        return {"classes": tf.argmax(logits, axis=1), "probabilities": tf.nn.softmax(logits)}
+        return classes_and_probabilities(self._logits(features))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from grpc_ps.models.classification import accuracy_and_loss, classes_and_probabilities, cross_entropy
 from grpc_ps.models.spec import ModelDefaults
 
 PIXELS = 28 * 28
@@ -15,10 +16,6 @@ CLASSES = 10
 
 def _variable(name: str, shape: list[int]) -> tf.Variable:
     return tf.Variable(tf.zeros(shape), name=name)
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 class Mnist:
@@ -66,15 +63,12 @@ class Mnist:
 
     def losses(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Cross entropy of each example, in nats."""
-        return _cross_entropy(labels, self._logits(features))
+        return cross_entropy(labels, self._logits(features))
 
     def metrics(self, features: tf.Tensor, labels: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """Accuracy: 1 where the likeliest class is the label; and the loss."""
-        logits = self._logits(features)
-        classes = tf.argmax(logits, axis=1, output_type=labels.dtype)
-        return {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "loss": _cross_entropy(labels, logits)}
+        return accuracy_and_loss(labels, self._logits(features))
 
     def predict(self, features: tf.Tensor) -> Mapping[str, tf.Tensor]:
         """The likeliest of the `classes`, and the `probabilities` of all; pixels are in [0, 1]."""
-        logits = self._logits(features)
-        return {"classes": tf.argmax(logits, axis=1), "probabilities": tf.nn.softmax(logits)}
+        return classes_and_probabilities(self._logits(features))

@@ -39,7 +39,7 @@ from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.reader_pins import Pinned, ReaderPins
 from grpc_ps.psserver.residuals import Residuals
 from grpc_ps.psserver.sessions import Outgoing, Sessions
-from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.snapshot import Outbound, Snapshot
 from grpc_ps.psserver.staging import Key, Staging
 from grpc_ps.psserver.table_memory import TableMemory
 from grpc_ps.psserver.updates import Updates
@@ -271,12 +271,14 @@ class Replay:
         session = self.sessions.get(entry.worker, entry.incarnation)
         if session is None or (entry.release is not None and self._snapshot is None):
             return
-        snapshot = self._snapshot.release.share() if entry.release is not None and self._snapshot else None
-        if snapshot is not None and entry.release is not None and session.wants(entry.release.batch):
-            snapshot = self._updates.with_rows(snapshot, session.wanted)
-        session.send(Outgoing(self._answer_message(entry, snapshot), snapshot))
+        sent: Outbound | None = None
+        if entry.release is not None and self._snapshot is not None:
+            sent = release = self._snapshot.release.share()
+            if session.wants(entry.release.batch):
+                sent = self._updates.with_rows(release, session.wanted)
+        session.send(Outgoing(self._answer_message(entry, sent), sent))
 
-    def _answer_message(self, entry: Answer, snapshot: Snapshot | None) -> wire.Answer:
+    def _answer_message(self, entry: Answer, snapshot: Outbound | None) -> wire.Answer:
         size, rows = (snapshot.total_bytes, snapshot.rows) if snapshot else (0, ())
         generation, position = self.identity.generation, self.position
         return answer_message(entry, generation=generation, position=position, total_bytes=size, rows=rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from grpc_ps.client.shared.errors import InvalidPush, PsError
 from grpc_ps.protos.parameter_server_pb2 import Answer
-from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.snapshot import Outbound
 from grpc_ps.psserver.tail import Wanted
 from grpc_ps.psserver.traffic import Traffic
 
@@ -18,7 +18,7 @@ class Outgoing:
     """An answer, with the values to send behind it if it has a release."""
 
     answer: Answer
-    snapshot: Snapshot | None
+    snapshot: Outbound | None
 
 
 OUTBOX = 16

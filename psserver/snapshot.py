@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,50 +15,30 @@ from grpc_ps.protos.parameter_server_pb2 import PushPullResponse
 from grpc_ps.psserver.finite import all_finite
 
 
-class Snapshot:
-    """A shard's values at one position of the log, kept for as long as anybody sends them.
+class Outbound(ABC):
+    """Bytes of one position of the log, on their way to a receiver or to several.
 
-    Chunks are encoded when they are sent, and once for all where several receivers get this position (`share`).
+    Chunks are encoded when they are sent, and once for all where there are several receivers.
 
     Attributes:
-        step: the global step of these values.
-        rows: how many rows of each table follow behind the image; empty where none were asked for.
+        total_bytes: how many.
+        step: the global step that they are of.
+        rows: how many rows of each table are at the end; empty where none were asked for.
     """
 
     rows: tuple[int, ...] = ()
 
-    def __init__(
-        self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int, released: Layout | None = None
-    ) -> None:
-        """Takes one buffer of bytes for each region of the layout; `released` is how workers get it, if otherwise."""
+    def __init__(self, total_bytes: int, chunk_bytes: int, step: int) -> None:
+        """Takes the length, the largest chunk, and the step."""
+        self.total_bytes = total_bytes
         self.step = step
-        self._chunk_bytes = chunk_bytes
-        self._released = released
-        self._release: Snapshot | None = None
-        self._layout = layout
-        self._buffers = buffers
-        self._spans = chunk_spans(layout, chunk_bytes)
+        self._spans = chunk_spans(self, chunk_bytes)
         self._users = 0
         self._encoded: dict[int, bytes] = {}
 
-    @property
-    def total_bytes(self) -> int:
-        """Length of the image."""
-        return self._layout.total_bytes
-
-    @property
-    def release(self) -> Snapshot:
-        """The same values in the form in which workers get them."""
-        if self._released is None or self._released is self._layout:
-            return self
-        if self._release is None:
-            self._release = _Rounded(self._layout, self._released, self._buffers, self._chunk_bytes, self.step)
-        return self._release
-
-    def share(self) -> Snapshot:
-        """Notes one more receiver."""
-        self._users += 1
-        return self
+    @abstractmethod
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        """A range of the bytes, in pieces."""
 
     def messages(self, head: Message, more: type[Message]) -> Iterator[bytes]:
         """Yields the messages that carry this image: `head` with the first chunk, then `more` messages.
@@ -75,12 +56,41 @@ class Snapshot:
     def _message(self, message: Message, index: int) -> bytes:
         offset, nbytes = self._spans[index]
         if self._users < 2:
-            return encode_message(message, offset, self._pieces(offset, nbytes))
+            return encode_message(message, offset, self.pieces(offset, nbytes))
         if index not in self._encoded:
-            self._encoded[index] = encode_chunk(offset, self._pieces(offset, nbytes))
+            self._encoded[index] = encode_chunk(offset, self.pieces(offset, nbytes))
         return attach_chunk(message, self._encoded[index])
 
-    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+
+class Snapshot(Outbound):
+    """A shard's values at one position of the log, kept for as long as anybody sends them."""
+
+    def __init__(
+        self, layout: Layout, buffers: Sequence[memoryview], chunk_bytes: int, step: int, released: Layout | None = None
+    ) -> None:
+        """Takes one buffer of bytes for each region of the layout; `released` is how workers get it, if otherwise."""
+        super().__init__(layout.total_bytes, chunk_bytes, step)
+        self._chunk_bytes = chunk_bytes
+        self._released = released
+        self._release: Snapshot | None = None
+        self._layout = layout
+        self._buffers = buffers
+
+    @property
+    def release(self) -> Snapshot:
+        """The same values in the form in which workers get them."""
+        if self._released is None or self._released is self._layout:
+            return self
+        if self._release is None:
+            self._release = _Rounded(self._layout, self._released, self._buffers, self._chunk_bytes, self.step)
+        return self._release
+
+    def share(self) -> Snapshot:
+        """Notes one more receiver."""
+        self._users += 1
+        return self
+
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
         """A range of the image, in pieces. Nothing is copied."""
         end = offset + nbytes
         return [
@@ -116,34 +126,27 @@ class _Rounded(Snapshot):
             for data, block, narrow in zip(blocks, layout.blocks, released.blocks, strict=True)
         ]
 
-    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        """A range of the image, rounded."""
         out = np.empty(nbytes, np.uint8)
         narrow_range(self._layout, offset, out, self._sources)
         return [out.data]
 
 
-class WithRows(Snapshot):
+class WithRows(Outbound):
     """A release with rows of tables behind the image, for one worker."""
 
     def __init__(self, image: Snapshot, rows: Bytes, counts: tuple[int, ...], chunk_bytes: int) -> None:
-        self.step = image.step
+        super().__init__(image.total_bytes + len(rows), chunk_bytes, image.step)
         self.rows = counts
-        self._chunk_bytes = chunk_bytes
         self._image = image
         self._behind = rows.data
-        self._total = image.total_bytes + len(rows)
-        self._spans = chunk_spans(self, chunk_bytes)
-        self._users = 1
 
-    @property
-    def total_bytes(self) -> int:
-        """Length of the image and the rows."""
-        return self._total
-
-    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        """A range of the image and the rows. Nothing is copied."""
         border = self._image.total_bytes
         inside = min(nbytes, max(0, border - offset))
-        pieces = self._image._pieces(offset, inside) if inside else []
+        pieces = self._image.pieces(offset, inside) if inside else []
         if nbytes > inside:
             start = max(0, offset - border)
             pieces = [*pieces, self._behind[start : start + nbytes - inside]]

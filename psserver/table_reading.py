@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.image import Buffer, chunk_spans, padded
+from grpc_ps.client.shared.image import Buffer, padded
 from grpc_ps.client.shared.rows import ID_BYTES, Array, Ids
 from grpc_ps.protos.parameter_server_pb2 import PullRequest
 from grpc_ps.psserver.reader_pins import Pinned
-from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.snapshot import Outbound
 from grpc_ps.psserver.table_memory import TableView
 from grpc_ps.psserver.tail import ShardTables
 
 
-class TableImage(Snapshot):
+class TableImage(Outbound):
     """The ids of some rows, and behind them, at a multiple of 64 bytes, their values.
 
     They are read when they are sent, a chunk at a time: any number of readers takes no memory for more.
@@ -29,23 +29,15 @@ class TableImage(Snapshot):
     """
 
     def __init__(self, view: TableView, ids: Ids | None, chunk_bytes: int, step: int) -> None:
-        self.step = step
-        self._chunk_bytes = chunk_bytes
         self._view = view
         self._ids = ids
         self._row = view.spec.shape[1] * 4
         self.count = view.held if ids is None else len(ids)
         self._border = padded(self.count * ID_BYTES)
-        self._total = self._border + padded(self.count * self._row)
-        self._spans = chunk_spans(self, chunk_bytes)
-        self._users = 1
+        super().__init__(self._border + padded(self.count * self._row), chunk_bytes, step)
 
-    @property
-    def total_bytes(self) -> int:
-        """Length of both."""
-        return self._total
-
-    def _pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        """A range of ids and values, read now."""
         stop = offset + nbytes
         data = [self._part(max(offset, 0), min(stop, self._border), ID_BYTES, self._ids_of)]
         data.append(self._part(offset - self._border, stop - self._border, self._row, self._values_of))

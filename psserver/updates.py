@@ -20,7 +20,7 @@ from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.regions import RegionValues, region_values
 from grpc_ps.psserver.row_gradients import average_rows, limit_rows, squares_of_tables
-from grpc_ps.psserver.snapshot import Snapshot, WithRows
+from grpc_ps.psserver.snapshot import Outbound, Snapshot, WithRows
 from grpc_ps.psserver.squares import squares
 from grpc_ps.psserver.table_memory import TableMemory, TableView
 from grpc_ps.psserver.tail import Wanted
@@ -107,7 +107,7 @@ class Updates:
         """Every table; none before the job is open."""
         return self._tables.memory if self._tables is not None else ()
 
-    def with_rows(self, release: Snapshot, wanted: Wanted) -> Snapshot:
+    def with_rows(self, release: Snapshot, wanted: Wanted) -> Outbound:
         """A release with the rows that its worker wants behind it: copies of them as they are now."""
         memory, specs = self._tables.memory if self._tables is not None else [], self._plan.tables.specs
         counts = tuple(len(ids) for ids in wanted.ids)

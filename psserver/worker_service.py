@@ -18,7 +18,7 @@ from grpc_ps.psserver.messages import join_request
 from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.reader_pins import Pinned
 from grpc_ps.psserver.replay import Replay
-from grpc_ps.psserver.snapshot import Snapshot
+from grpc_ps.psserver.snapshot import Outbound
 from grpc_ps.psserver.table_reading import TableImage, table_image
 from grpc_ps.psserver.training_stream import TrainingStream
 from grpc_ps.psserver.turns import Turns
@@ -130,7 +130,7 @@ class WorkerService:
             if not request.keep:
                 self._replay.pins.drop(name)
 
-    def _asked(self, request: wire.PullRequest, pinned: Pinned) -> Snapshot:
+    def _asked(self, request: wire.PullRequest, pinned: Pinned) -> Outbound:
         plan = self._replay.plan
         if not request.table or plan is None:
             return pinned.snapshot
@@ -147,7 +147,7 @@ class WorkerService:
             raise SnapshotGone("this shard has let go of the snapshot: ask for a new one")
         return pinned
 
-    def _meta(self, name: int, snapshot: Snapshot) -> wire.SnapshotMeta:
+    def _meta(self, name: int, snapshot: Outbound) -> wire.SnapshotMeta:
         meta = wire.SnapshotMeta(
             snapshot=name,
             run=self._replay.identity.run,

@@ -12,9 +12,8 @@ from grpc_ps.client import ClusterStatus, PSClient
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.worker.config import WorkerConfig
-from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluation, Evaluator
-from grpc_ps.worker.loading import ModelFactory, fit, load_data
+from grpc_ps.worker.loading import ModelFactory, model_with_data
 from grpc_ps.worker.progress import metrics_text
 
 if TYPE_CHECKING:  # It needs TensorBoard, which not everybody has.
@@ -40,11 +39,7 @@ def evaluate_beside(
         PeerUnreachable: the shards never came, within --connect-timeout.
         JobFailed: the job has failed; carries its exit code.
     """
-    with placed(config.device):
-        model = factory()
-    data = load_data(model, name=config.data, directory=config.data_dir)
-    with placed(config.device):
-        fit(model, data, name=config.model)
+    model, data = model_with_data(config, factory)
     test = data.test
     if test is None:
         raise UsageError(f"TF_CONFIG: task.type evaluator: the data of --model {config.model} has no test set")

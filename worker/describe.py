@@ -10,9 +10,8 @@ from grpc_ps.client import ParameterSpec, PSClient
 from grpc_ps.client.shared.errors import Mismatch, UsageError
 from grpc_ps.models import Array, FitsData
 from grpc_ps.worker.config import WorkerConfig
-from grpc_ps.worker.device import placed
 from grpc_ps.worker.evaluate import Evaluator
-from grpc_ps.worker.loading import fit, load_data, model_factory
+from grpc_ps.worker.loading import fit, load_data, model_factory, model_with_data
 from grpc_ps.worker.progress import metrics_text
 from grpc_ps.worker.tables import dense_specs, model_specs
 
@@ -93,11 +92,7 @@ class Evaluated:
             Mismatch: the cluster has another model.
             PsError: the cluster cannot be read.
         """
-        with placed(config.device):
-            model = model_factory(config.model, config.arguments)()
-        data = load_data(model, name=config.data, directory=config.data_dir)
-        with placed(config.device):
-            fit(model, data, name=config.model)
+        model, data = model_with_data(config, model_factory(config.model, config.arguments))
         test = data.test
         if test is None:
             raise UsageError(f"--model {config.model}: its data has no test set to evaluate on; choose other data")

@@ -27,7 +27,8 @@ from grpc_ps.models import (
 )
 from grpc_ps.models.datasets import ChoiceError, open_data
 from grpc_ps.models.datasets.own import own_loader
-from grpc_ps.worker.config import Value
+from grpc_ps.worker.config import Value, WorkerConfig
+from grpc_ps.worker.device import placed
 from grpc_ps.worker.failures import describe_error
 from grpc_ps.worker.imports import check_place, find_attribute, import_place
 
@@ -208,3 +209,12 @@ def _example(data: DataBundle) -> Batch | None:
         return train.draw(np.random.Generator(np.random.PCG64([0, 0])), 1)
     found: Batch | None = train.example() if hasattr(train, "example") else None
     return data.test.take(np.arange(1)) if found is None and data.test is not None else found
+
+
+def model_with_data(config: WorkerConfig, factory: ModelFactory) -> tuple[Model, DataBundle]:
+    """Makes a model on its device, loads its data, and fits the one to the other; raises what these do."""
+    with placed(config.device):
+        model = factory()
+    data = load_data(model, name=config.data, directory=config.data_dir)
+    with placed(config.device):
+        return fit(model, data, name=config.model), data

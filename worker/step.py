@@ -20,6 +20,15 @@ Call: TypeAlias = Callable[..., Sequence[tf.Tensor]]
 """Features, labels and the seed, if the model wants one, to loss and gradients."""
 
 
+def check_losses(name: str, shape: tf.TensorShape) -> None:
+    """Refuses losses that are not one an example: summed already, or labels broadcast against a column.
+
+    The mean would hide that. Raises UsageError, with the model's name as --model has it.
+    """
+    if shape.rank != 1:
+        raise UsageError(f"--model {name}: its losses have shape {shape}, expected one loss per example: [batch]")
+
+
 def batch_signature(tensor: tf.Tensor) -> tf.TensorSpec:
     """What a step is traced for."""
     # Any number of examples, so that the short batch at the end of an epoch is not traced anew.
@@ -84,13 +93,8 @@ class Step:
             signature.append(tf.TensorSpec([2], tf.int64))
         with models_own_errors(self._name):
             concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
-        # Anything else is a slip that the mean hides: a loss summed already, or labels broadcast against a column.
         # Asked here, for what is raised while tracing is buried in TensorFlow's account of it.
-        if self._losses_shape.rank != 1:
-            shape = self._losses_shape
-            raise UsageError(
-                f"--model {self._name}: its losses have shape {shape}, expected one loss per example: [batch]"
-            )
+        check_losses(self._name, self._losses_shape)
         host_only = all(variable.device.endswith("CPU:0") for variable in self._model.variables)
         return direct_call(concrete) if host_only else concrete
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.rows import Ids
 from grpc_ps.models import Array
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.slots import Fed
-from grpc_ps.worker.step import batch_signature, dense_gradient, direct_call, view_of
+from grpc_ps.worker.step import batch_signature, check_losses, dense_gradient, direct_call, view_of
 from grpc_ps.worker.tables import StepRows
 from grpc_ps.worker.tensors import share
 from grpc_ps.worker.variables import wire_name
@@ -61,11 +60,7 @@ class TableStep:
             ]
         with models_own_errors(self._name):
             concrete: Any = tf.function(self._compute, input_signature=signature).get_concrete_function()
-        if self._losses_shape.rank != 1:
-            shape = self._losses_shape
-            raise UsageError(
-                f"--model {self._name}: its losses have shape {shape}, expected one loss per example: [batch]"
-            )
+        check_losses(self._name, self._losses_shape)
         host_only = self._device is None and all(each.device.endswith("CPU:0") for each in self._model.variables)
         return direct_call(concrete) if host_only else concrete
 

@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from grpc_ps.client.commands.tables import metrics_text
+from grpc_ps.client.commands.view import step_bars
 from grpc_ps.client.jobs import JobQueue, JobStatus
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
 
@@ -215,14 +213,7 @@ class _Bar(AbstractContextManager["_Bar"]):
     def __init__(self, out: TextIO) -> None:
         self._speed = Speed()
         self._pace: tuple[float, float] | None = None
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=Console(file=out),
-        )
+        self._progress = step_bars(out)
         self._task = self._progress.add_task("global step", total=None, note="")
 
     def __enter__(self) -> _Bar:

@@ -64,6 +64,18 @@ class _Lines:
             print(text, file=self._out, flush=True)
 
 
+def step_bars(out: TextIO) -> Progress:
+    """Bars for counts of steps, each with a field `note`."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=Console(file=out),
+    )
+
+
 class _Bars:
     """A bar for the global step and one for each worker's local step, from the lead's status.
 
@@ -71,14 +83,7 @@ class _Bars:
     """
 
     def __init__(self, out: TextIO) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=Console(file=out),
-        )
+        self._progress = step_bars(out)
         self._tasks: dict[str, TaskID] = {}
         # The last one that was said to have begun from a checkpoint.
         self._generation = 0
