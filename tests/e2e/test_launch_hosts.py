@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -45,8 +46,9 @@ def worker(folder: Path, index: int) -> psutil.Process | None:
     address = (folder / "hosts").read_text().split()[0]
     for process in psutil.process_iter(["cmdline", "status"]):
         words = process.info["cmdline"] or []
-        is_worker = len(words) > 1 and Path(words[1]).name == "worker" and words[words.index("--ps") + 1] == address
-        if is_worker and words[words.index("--index") + 1] == str(index):
+        flags = dict(pairwise(words))
+        is_worker = len(words) > 1 and Path(words[1]).name == "worker" and flags.get("--ps") == address
+        if is_worker and flags.get("--index") == str(index):
             return process
     return None
 

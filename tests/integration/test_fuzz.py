@@ -42,7 +42,13 @@ def attack(bed: FuzzBed, path: str, cases: int) -> None:
         lambda now: now.threads <= before.threads + 5 and now.descriptors <= before.descriptors + 5,
         f"threads {before.threads}, descriptors {before.descriptors}",
     )
-    assert after.resident <= before.resident + MEMORY
+    grown = [after.resident - before.resident]
+    while grown[-1] > MEMORY and len(grown) < 3:
+        # A leak grows each time; what grows once is a cache, or left by another test of this process.
+        before = Resources()
+        bed.attack(path, SEED + len(grown), cases)
+        grown.append(Resources().resident - before.resident)
+    assert grown[-1] <= MEMORY, grown
 
 
 @pytest.mark.parametrize("path", PATHS)

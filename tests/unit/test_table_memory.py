@@ -167,7 +167,7 @@ def test_rows_for_a_reader_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(view, "read", lambda some: asked.append(len(some)) or read(some))
     image = TableImage(view, ids, 1024, 0)
     write(table, list(range(4000)), 9.0)
-    data = b"".join(bytes(piece) for span in image._spans for piece in image._pieces(*span))
+    data = b"".join(bytes(piece) for span in image._spans for piece in image.pieces(*span))
     assert sum(asked) >= 2000
     assert max(asked) <= 1024 // 12 + 2
     (rows,) = view_gradients([table.spec], [image.count], np.frombuffer(data, np.uint8))
