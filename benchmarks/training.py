@@ -19,7 +19,7 @@ from pathlib import Path
 from processes import await_line, events, processes, program, script
 from window import Window
 
-from grpc_ps.client.processes import Exited, Line, ProcessGroup
+from grpc_ps.client.processes import Child, Exited, Line, ProcessGroup
 
 # Seconds for a cluster to start and train its warm-up, beside the window.
 START = 240.0
@@ -89,21 +89,31 @@ def ours(case: Case, flags: Sequence[str] = ()) -> float:
 
 def tensorflow(case: Case) -> float:
     """TensorFlow's runtime: parameter servers and workers (tf_runtime.py)."""
-    ports = free_ports(case.shards + case.workers)
-    cluster = json.dumps({"ps": ports[: case.shards], "worker": ports[case.shards :]})
     flags = [*case.network(), f"--threads={case.threads}", *(["--sync"] if case.sync else [])]
     flags += [f"--data-dir={case.data_dir}"] if case.data_dir else []
+    with processes() as group:
+        start_tensorflow(group, case.shards, case.workers, flags)
+        return observe(group, case.window())
+
+
+def start_tensorflow(group: ProcessGroup, shards: int, workers: int, flags: Sequence[str]) -> Child:
+    """Starts its parameter servers and workers with further flags of tf_runtime.py; returns worker 0."""
+    ports = free_ports(shards + workers)
+    cluster = json.dumps({"ps": ports[:shards], "worker": ports[shards:]})
     command = [*script("tf_runtime.py"), "--cluster", cluster, *flags]
-    with processes() as group, tempfile.TemporaryDirectory() as folder:
-        for task in range(case.shards):
+    with tempfile.TemporaryDirectory() as folder:
+        for task in range(shards):
             group.start(f"ps {task}", [*command, "--job", "ps", "--task", str(task)])
         first = group.start("worker 0", [*command, "--job", "worker"])
         go = Path(folder, "go")
-        for task in range(1, case.workers):
+        for task in range(1, workers):
             group.start(f"worker {task}", [*command, "--job", "worker", "--task", str(task), "--go", str(go)])
         await_line(group, first, "INITIALIZED", START)
         go.touch()
-        return observe(group, case.window())
+        # The others see it before it goes.
+        for task in range(1, workers):
+            await_line(group, group.children[shards + task], "INITIALIZED", START)
+    return first
 
 
 def outside(path: Path, case: Case, steps: int) -> float:
