@@ -16,6 +16,7 @@ from grpc_ps.psserver.lead.saving import Attempt
 if TYPE_CHECKING:
     from grpc_ps.psserver.lead.coordinator import Coordinator
     from grpc_ps.psserver.lead.job import Job
+    from grpc_ps.psserver.lead.resuming import Restored
 
 LOOK_SECONDS = 0.02
 """Between two looks whether a checkpoint is committed."""
@@ -36,7 +37,17 @@ class Commits:
         self.keeper = keeper
         self._lead = lead
 
-    async def commit(self, job: Job, attempt: Attempt, plan_fingerprint: str) -> None:
+    def look(self) -> None:
+        """Has those committed whose parts are written on all shards, and what failed removed."""
+        job, spec, background = self._lead.job, self._lead.spec, self._lead.background
+        if job.saving is None or spec is None or job.fallen:
+            return
+        if (attempt := job.saving.to_commit()) is not None:
+            background.start(self._commit(job, attempt, spec.plan_fingerprint))
+        for folder in job.saving.to_discard():
+            background.start(self.keeper.discard(folder))
+
+    async def _commit(self, job: Job, attempt: Attempt, plan_fingerprint: str) -> None:
         """Makes a checkpoint of the parts that the shards have written."""
         manifest = manifest_of(job, attempt, plan_fingerprint)
         step, error = attempt.state.step, ""
@@ -52,6 +63,21 @@ class Commits:
             self._lead.act(lambda now: job.committed(attempt.folder, error, now))
             # A shard that waits for that to leave is told now.
             self._lead.following.wake()
+
+    async def newest(self, fallen: Job) -> Restored | None:
+        """What a job goes on from that a shard has lost; None if nothing has been saved yet.
+
+        Raises:
+            CheckpointError: what was saved is not there any more, or is not read in time.
+        """
+        patience, saving, folder = fallen.limits.recovery, fallen.saving, self.keeper.directory
+        try:
+            restored = await asyncio.wait_for(self.keeper.newest(cold=False), patience)
+        except asyncio.TimeoutError:
+            raise CheckpointError(f"{folder}: no checkpoint could be read within {patience:g} s") from None
+        if restored is None and saving is not None and saving.committed is not None:
+            raise CheckpointError(f"{folder}: the checkpoint of step {saving.committed} is gone")
+        return restored
 
     async def save(self, seconds: float) -> tuple[int, Path]:
         """Saves the present step, unless it is saved, and waits for that; returns the step and where it is.

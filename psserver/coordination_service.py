@@ -18,6 +18,7 @@ from grpc_ps.psserver.followers import FollowerLink
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.reports import check_acknowledges, check_hello, check_report
+from grpc_ps.psserver.upstream import ShardReports
 from grpc_ps.psserver.worker_service import check_protocol, lead_of
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class CoordinationService:
             lead.following.disconnect(hello.shard, hello.boot, link)
 
     async def _read(self, lead: Coordinator, hello: wire.Hello, link: FollowerLink, context: Context) -> None:
+        reports = ShardReports(lead, hello.shard)
         while True:
             request: Any = await context.read()
             # What was told to another generation means nothing to this one.
@@ -92,17 +94,17 @@ class CoordinationService:
                 return
             check_report(request, hello.shard, lead.job)
             if request.HasField("whole"):
-                lead.whole(hello.shard, request.whole)
+                reports.whole(request.whole)
             if request.HasField("reduced"):
-                lead.reduced(hello.shard, request.reduced)
+                reports.reduced(request.reduced)
             if request.HasField("overflow"):
-                lead.overflow(request.overflow.parameter, request.overflow.global_step)
+                reports.overflow(request.overflow.parameter, request.overflow.global_step)
             if request.HasField("saved"):
-                lead.saved(hello.shard, request.saved)
+                reports.saved(request.saved)
             if request.leaving:
-                lead.leaving(hello.shard)
+                reports.leaving()
             if request.unpinned:
-                lead.unpin(hello.shard, request.unpinned)
+                reports.unpinned(request.unpinned)
             if request.HasField("times"):
                 link.times = request.times
             if request.acknowledged:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import to_proto
+from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.rows import tables_of
 from grpc_ps.protos import job_pb2
+from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.joining import Definition
 from grpc_ps.psserver.messages import specs_of_signatures
 
@@ -39,6 +43,17 @@ class JobDescription:
     def describes(self, definition: Definition) -> bool:
         """Whether this is that definition's."""
         return self._definition is definition
+
+    def squares(self, shard: int, sums: Sequence[float]) -> Squares:
+        """Says which parameter each sum of squares belongs to that a shard reports.
+
+        Raises:
+            InvalidPush: it is not one for each block that it has.
+        """
+        owners = self.owners[shard]
+        if len(sums) != len(owners):
+            raise InvalidPush(f"shard {shard} reports {len(sums)} sums of squares, it has {len(owners)} blocks")
+        return tuple(zip(owners, sums, strict=True))
 
     def present(self) -> job_pb2.JobSpec:
         """The job with its settings as they are now."""

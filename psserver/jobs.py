@@ -176,7 +176,7 @@ class Jobs:
         if self._plan is None or not queued or not len(self.standing) or not is_idle(job):
             return
         self._beginning = True
-        self._lead.start(self._begin(self._plan, queued[0]))
+        self._lead.background.start(self._begin(self._plan, queued[0]))
 
     async def _begin(self, plan: QueuePlan, job: QueuedJob) -> None:
         """Begins a job, with a folder for its checkpoints where others have one; if that cannot be it has failed."""
@@ -221,7 +221,7 @@ class Jobs:
     def _changed_queue(self) -> None:
         """Tells who waits, and has the queue written."""
         self._tell()
-        self._lead.start(self._try_to_write())
+        self._lead.background.start(self._try_to_write())
 
     async def _try_to_write(self) -> None:
         try:

@@ -39,7 +39,7 @@ from grpc_ps.psserver.peer_limits import Allowances, LimitInterceptor
 from grpc_ps.psserver.raw_services import add_service
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.updates import load_store
-from grpc_ps.psserver.upstream import Local, Upstream
+from grpc_ps.psserver.upstream import ShardReports, Upstream
 from grpc_ps.psserver.worker_service import WorkerService
 
 SAVING_SHARE = 0.8
@@ -127,7 +127,7 @@ class ShardServer:
         self._kernels.submit(load_store, self.config.threads).add_done_callback(self._loaded)
         if self.config.shard == 0:
             self._coordinator = await make_lead(self.config, self._replay, self._faults.at, self._fail)
-            self._upstream = Local(self._coordinator)
+            self._upstream = ShardReports(self._coordinator, 0)
         else:
             self._upstream = self._link = self._follow()
         self._coordination = CoordinationService(self._coordinator, self._replay, self._boot)

@@ -1,11 +1,20 @@
-"""Where a shard reports to: on shard 0 the coordinator, elsewhere the link to it."""
+"""Where a shard reports to: on shard 0 to the decisions, elsewhere over the link to it."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Protocol
 
+from grpc_ps.client.shared.errors import InvalidPush
+from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.coordination_pb2 import Reduced, Saved, Whole
+from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.coordinator import Coordinator
+from grpc_ps.psserver.lead.log import Done
+from grpc_ps.psserver.messages import push_of, saved_part
+
+logger = logging.getLogger(__name__)
 
 
 class Upstream(Protocol):
@@ -32,28 +41,64 @@ class Upstream(Protocol):
         ...
 
 
-class Local:
-    """Shard 0's own reports: with one shard a push is decided in this very call."""
+class ShardReports:
+    """What one shard reports, as the lead takes it: shard 0's own in that very call, another's as its link brings it.
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    So with one shard a push is decided by the call that says that it is whole. Not guarded: used by the lead's event
+    loop alone.
+
+    Args:
+        shard: which one reports.
+    """
+
+    def __init__(self, lead: Coordinator, shard: int) -> None:
+        self._lead = lead
+        self._shard = shard
 
     def whole(self, report: Whole) -> None:
-        """Tells the coordinator."""
-        self._coordinator.whole(0, report)
+        """It holds its part of a push.
+
+        Raises:
+            InvalidPush: the report is not what this job asks for.
+        """
+        job, squares = self._lead.job, self._squares(report.squares)
+        self._lead.act(lambda now: job.whole(self._shard, push_of(report.header), report.non_finite, now, squares))
 
     def reduced(self, report: Reduced) -> None:
-        """Tells the coordinator."""
-        self._coordinator.reduced(0, report)
+        """It has made a mean.
+
+        Raises:
+            InvalidPush: the report is not what this job asks for.
+        """
+        squares = self._squares(report.squares)
+        self._lead.act(lambda now: self._lead.job.reduced(self._shard, report.position, squares, now))
+
+    def _squares(self, sums: Sequence[float]) -> Squares:
+        """Those of a report; there are none where the job clips by no norm."""
+        description = self._lead.description
+        if not sums:
+            return ()
+        if description is None:
+            raise InvalidPush(f"shard {self._shard} reports sums of squares, and there is no job")
+        return description.squares(self._shard, sums)
 
     def overflow(self, parameter: str, step: int) -> None:
-        """Tells the coordinator."""
-        self._coordinator.overflow(parameter, step)
+        """An update went wrong on it."""
+        self._lead.act(lambda now: self._lead.job.overflow(parameter, step, now))
 
     def unpinned(self, snapshot: int) -> None:
-        """Tells the coordinator."""
-        self._coordinator.unpin(0, snapshot)
+        """It has let go of a snapshot: a reader has had it."""
+        self._lead.job.pins.drop(self._shard, snapshot)
 
     def saved(self, report: Saved) -> None:
-        """Tells the coordinator."""
-        self._coordinator.saved(0, report)
+        """It has written its part of a checkpoint, or could not."""
+        if report.non_finite:
+            self._lead.act(lambda now: self._lead.job.stop(Done(5, report.error), now))
+        elif report.error:
+            event(logger, "checkpoint_failed", logging.WARNING, shard=self._shard, why=report.error)
+        self._lead.act(lambda now: self._lead.job.saved(self._shard, saved_part(report), now))
+
+    def leaving(self) -> None:
+        """It was told to end."""
+        event(logger, "shard_leaving", shard=self._shard)
+        self._lead.act(lambda now: self._lead.job.leaving(self._shard, now))

@@ -182,7 +182,7 @@ class RecoveryBed(LocalCluster):
         await server._server.stop(None)
         commits = server._coordinator.commits if server._coordinator is not None else None
         if server._coordinator is not None:
-            for task in server._coordinator._tasks:
+            for task in server._coordinator.background._tasks:
                 task.cancel()
         keepers = {commits.keeper, server._coordinator.folder} if commits else set()
         pools = [server._kernels, server._savers, *(keeper._thread for keeper in keepers)]

@@ -6,32 +6,27 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from grpc_ps.client.shared.errors import (
-    CheckpointError,
-    InvalidPush,
-)
 from grpc_ps.client.shared.logs import event
-from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.background import Background
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.clock import Clock
 from grpc_ps.psserver.commits import Commits
 from grpc_ps.psserver.following import Following
 from grpc_ps.psserver.job_description import JobDescription
 from grpc_ps.psserver.jobs import CLOSE_SECONDS, Jobs
-from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Dismiss, Done, Entry
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.steering import Change
-from grpc_ps.psserver.messages import push_of, saved_part
+from grpc_ps.psserver.messages import push_of
 from grpc_ps.psserver.queue_plan import NewJob, QueuePlan
 from grpc_ps.psserver.reception import Reception
 from grpc_ps.psserver.refusals import error_of
@@ -51,11 +46,13 @@ class Coordinator:
 
     Attributes:
         ended: set when the job is over and every worker has gone.
+        background: what is done beside the decisions; an error in it is told to `on_failure`.
         reception: workers that want to join.
         following: the followers' links.
         commits: the present job's checkpoints; None without.
         folder: that of all checkpoints; None without.
         jobs: those that clients submit.
+        description: the job as messages have it; None before a worker opens it.
         rollbacks: times that the job went back to a checkpoint.
 
     Args:
@@ -93,21 +90,21 @@ class Coordinator:
         self.started_at = time.monotonic()
         self._replay = replay
         self._on_failure = on_failure
+        self.background = Background(on_failure)
         self._delivered = 0
         self.following = Following(self)
         self.reception = Reception(self)
-        self._description: JobDescription | None = None
+        self.description: JobDescription | None = None
         self._clock = Clock()
         self._falling: Job | None = None
         self._asked: tuple[Done, bool | None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._begin(run, generation, restored)
 
     def _begin(self, run: int, generation: int, restored: Restored | None) -> None:
         """Begins a generation."""
         self._replay.begin(run, generation)
         self._delivered = 0
-        self._description = None
+        self.description = None
         self.job = self._new_job(run, generation, restored)
         if restored is not None and self.job.saving is not None:
             self.job.saving.committed_at = self.now() - restored.age
@@ -117,7 +114,7 @@ class Coordinator:
         """Begins another job on a cleared store, as a rollback begins a generation; the one before has ended."""
         before, self.commits = self.commits, Commits(self, checkpoints) if checkpoints is not None else None
         if before is not None and before.keeper is not self.folder:
-            self.start(before.keeper.close(CLOSE_SECONDS))
+            self.background.start(before.keeper.close(CLOSE_SECONDS))
         self.following.cut()
         self._new_job, self.rollbacks = new_job, 0
         self._begin(run, secrets.randbits(63) | 1, None)
@@ -142,12 +139,12 @@ class Coordinator:
     @property
     def spec(self) -> job_pb2.JobSpec | None:
         """The job as it was opened, as messages have it; None before a worker opens it."""
-        return self._description.spec if self._description else None
+        return self.description.spec if self.description else None
 
     @property
     def present_spec(self) -> job_pb2.JobSpec | None:
         """The job with its settings as they are now."""
-        return self._description.present() if self._description else None
+        return self.description.present() if self.description else None
 
     def now(self) -> float:
         """The time that the decisions see, in seconds."""
@@ -177,34 +174,14 @@ class Coordinator:
                 self._note(entry)
                 self._replay.deliver(position, entry)
             self.following.wake()
-        self._keep_checkpoints()
+        if self.commits is not None:
+            self.commits.look()
         if self.job.fallen and self._falling is not self.job:
             self._falling = self.job
-            self.start(self._go_back(self.job))
+            self.background.start(self._go_back(self.job))
         if self.job.finished() and self.jobs.dismissed():
             self.ended.set()
         self.reception.look(self.job)
-
-    def _keep_checkpoints(self) -> None:
-        """Has those done whose parts are written, and what failed removed."""
-        saving, spec = self.job.saving, self.spec
-        if saving is None or spec is None or self.commits is None or self.job.fallen:
-            return
-        if (attempt := saving.to_commit()) is not None:
-            self.start(self.commits.commit(self.job, attempt, spec.plan_fingerprint))
-        for folder in saving.to_discard():
-            self.start(self.commits.keeper.discard(folder))
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Has something done beside the decisions; an error in it is told to `on_failure`."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._end)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_failure(error)
 
     async def _go_back(self, fallen: Job) -> None:
         """Begins another generation from the newest checkpoint, or anew if nothing has been saved yet.
@@ -212,17 +189,12 @@ class Coordinator:
         Raises:
             CheckpointError: what was saved is not there any more, or is not read in time.
         """
-        if self.commits is None or fallen.saving is None:
+        if self.commits is None:
             raise LookupError("nowhere to go back to")
-        generation, keeper, patience = secrets.randbits(63) | 1, self.commits.keeper, fallen.limits.recovery
+        generation = secrets.randbits(63) | 1
         self.following.cut()
         self._replay.begin(fallen.run, generation)
-        try:
-            restored = await asyncio.wait_for(keeper.newest(cold=False), patience)
-        except asyncio.TimeoutError:
-            raise CheckpointError(f"{keeper.directory}: no checkpoint could be read within {patience:g} s") from None
-        if restored is None and fallen.saving.committed is not None:
-            raise CheckpointError(f"{keeper.directory}: the checkpoint of step {fallen.saving.committed} is gone")
+        restored = await self.commits.newest(fallen)
         self.rollbacks += 1
         self._begin(fallen.run, generation, restored)
         event(logger, "rollback", from_step=fallen.step, to_step=self.job.step, why=fallen.fallen)
@@ -255,43 +227,16 @@ class Coordinator:
     def specify(self) -> None:
         """Describes the job to the shards, if it has been defined anew."""
         definition = self.job.definition
-        if definition is None or (self._description is not None and self._description.describes(definition)):
+        if definition is None or (self.description is not None and self.description.describes(definition)):
             return
-        self._description = JobDescription(definition, self.job.shards.count)
-        self._replay.expect(self._description.spec)
+        self.description = JobDescription(definition, self.job.shards.count)
+        self._replay.expect(self.description.spec)
 
     def begun(self, header: PushHeader) -> None:
         """A push has begun to arrive at this shard."""
         training = self.job.training
         if training is not None and training.rounds.judges_steps:
             self.act(lambda now: self.job.begun(push_of(header), now))
-
-    def whole(self, shard: int, report: wire.Whole) -> None:
-        """A shard holds its part of a push.
-
-        Raises:
-            InvalidPush: the report is not what this job asks for.
-        """
-        squares = self._squares(shard, report.squares)
-        self.act(lambda now: self.job.whole(shard, push_of(report.header), report.non_finite, now, squares))
-
-    def reduced(self, shard: int, report: wire.Reduced) -> None:
-        """A shard has made a mean.
-
-        Raises:
-            InvalidPush: the report is not what this job asks for.
-        """
-        squares = self._squares(shard, report.squares)
-        self.act(lambda now: self.job.reduced(shard, report.position, squares, now))
-
-    def _squares(self, shard: int, sums: Sequence[float]) -> Squares:
-        """Says which parameter each sum belongs to."""
-        if not sums:
-            return ()
-        owners = self._description.owners[shard] if self._description else ()
-        if len(sums) != len(owners):
-            raise InvalidPush(f"shard {shard} reports {len(sums)} sums of squares, it has {len(owners)} blocks")
-        return tuple(zip(owners, sums, strict=True))
 
     def ask(self, worker: int, incarnation: int, sequence: int, *, out_of_data: bool = False) -> None:
         """A worker asks what to do next, or says that its own data is used up."""
@@ -303,7 +248,7 @@ class Coordinator:
         shown = " ".join(f"{name}:{value:.6g}" for name, value in sorted(metrics.items()))
         event(logger, "evaluated", worker=worker, evaluated_step=global_step, metrics=shown)
         if self.commits is not None:
-            self.start(self.commits.keeper.note(metrics, global_step))
+            self.background.start(self.commits.keeper.note(metrics, global_step))
 
     def change(self, change: Change) -> None:
         """Changes the job while it runs."""
@@ -326,27 +271,6 @@ class Coordinator:
     def pin(self, snapshot: int, *, averages: bool) -> None:
         """Pins a snapshot for a reader."""
         self.act(lambda now: self.job.pin(snapshot, now, averages=averages))
-
-    def unpin(self, shard: int, snapshot: int) -> None:
-        """A shard has let go of a snapshot: a reader has had it."""
-        self.job.pins.drop(shard, snapshot)
-
-    def saved(self, shard: int, report: wire.Saved) -> None:
-        """A shard has written its part of a checkpoint, or could not."""
-        if report.non_finite:
-            self.act(lambda now: self.job.stop(Done(5, report.error), now))
-        elif report.error:
-            event(logger, "checkpoint_failed", logging.WARNING, shard=shard, why=report.error)
-        self.act(lambda now: self.job.saved(shard, saved_part(report), now))
-
-    def leaving(self, shard: int) -> None:
-        """A shard was told to end."""
-        event(logger, "shard_leaving", shard=shard)
-        self.act(lambda now: self.job.leaving(shard, now))
-
-    def overflow(self, parameter: str, step: int) -> None:
-        """An update went wrong on some shard."""
-        self.act(lambda now: self.job.overflow(parameter, step, now))
 
     def stop(self, done: Done, *, save: bool | None = None) -> None:
         """Ends the job, for good; see `Job.stop`."""

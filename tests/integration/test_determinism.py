@@ -14,6 +14,7 @@ from local_cluster import LocalCluster
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.lead.parts import Push
 
 # More than one block, several chunks of 64 KiB, and the start and end of a run of blocks on every shard.
 SPECS = [
@@ -50,16 +51,16 @@ class Arrivals:
         self._crash_at = crash_at
         self._whole: set[int] = set()
         self._news = threading.Condition()
-        coordinator: Any = cluster.servers[0]._coordinator
-        whole = coordinator.whole
+        lead: Any = cluster.servers[0]._coordinator
+        whole = lead.job.whole
 
-        def noted(shard: int, report: Any) -> None:
+        def noted(shard: int, push: Push, *told: Any) -> None:
             with self._news:
-                self._whole.add(report.header.batch)
+                self._whole.add(push.batch)
                 self._news.notify_all()
-            whole(shard, report)
+            whole(shard, push, *told)
 
-        coordinator.whole = noted
+        lead.job.whole = noted
 
     def _wait_turn(self, batch: int) -> None:
         """Waits until the batch before it, in this round's order, has arrived."""
