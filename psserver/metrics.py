@@ -18,7 +18,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.lead.membership import STALENESS_RANGES, Member, Tally
+from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.tally import STALENESS_RANGES, Tally
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.table_memory import TableMemory
 

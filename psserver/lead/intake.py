@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.log import Result
-from grpc_ps.psserver.lead.membership import Member, Tally
+from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.parts import Parts, Push
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.tally import Tally
 
 if TYPE_CHECKING:
     from grpc_ps.psserver.lead.job import Job

@@ -12,7 +12,7 @@ from grpc_ps.psserver.lead.evaluation import Evaluation
 from grpc_ps.psserver.lead.intake import Intake
 from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.lead.log import Answer, Done, Log, Open, Pin, Result, Stop
+from grpc_ps.psserver.lead.log import Done, Log, Open, Pin, Result, Stop
 from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.pins import Pins
@@ -315,8 +315,7 @@ class Job:
 
     def tell(self, member: Member, done: Done) -> None:
         """Tells a member of the end, with whatever outcome it is owed."""
-        result, member.owed = member.owed, None
-        self.log.append(Answer(member.worker, member.incarnation, self.step, result, done=done))
+        self.log.append(member.answer(self.step, done=done))
 
     @property
     def is_kept(self) -> bool:

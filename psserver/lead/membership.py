@@ -6,48 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from grpc_ps.psserver.lead.log import Result
+from grpc_ps.psserver.lead.log import Answer, Done, Release, Result
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.tally import Tally
 
+KEPT_STEPS = 3
+"""Earlier releases of a lease whose steps are remembered: each needs a link that broke."""
 MAX_ASKERS = 1000
 """Newcomers that may wait for indices whose holders are silent."""
-
-STALENESS_RANGES = 12
-"""Ranges that stalenesses are counted in: 0, 1, 2-3, 4-7, and so on, each twice as long; the last has no end."""
-
-
-def staleness_range(staleness: int) -> int:
-    """Number of the range that it is counted in."""
-    return min(staleness.bit_length(), STALENESS_RANGES - 1)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of pushes: how many by outcome; of those applied how many by `staleness_range`, and the sum of that.
-
-    For people.
-    """
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    staleness: Counter[int] = field(default_factory=Counter)
-    total_staleness: int = 0
-
-    def add(self, result: Result) -> None:
-        """Counts one more."""
-        self.outcomes[result.outcome] += 1
-        if result.outcome == "APPLIED":
-            self.staleness[staleness_range(result.staleness)] += 1
-            self.total_staleness += result.staleness
-
-    def __add__(self, other: Tally) -> Tally:
-        total = self.total_staleness + other.total_staleness
-        return Tally(self.outcomes + other.outcomes, self.staleness + other.staleness, total)
-
-    @property
-    def staleness_counts(self) -> list[int]:
-        """By range, all of them."""
-        return [self.staleness[place] for place in range(STALENESS_RANGES)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +70,22 @@ class Member:
     def outcomes(self) -> Counter[str]:
         """Its pushes by outcome."""
         return self.tally.outcomes
+
+    def hold(self, batch: int, step: int) -> None:
+        """Notes that it was released the parameters of that step, for a number that it leases, perhaps once more."""
+        self.batch = batch
+        self.base_steps = [*self.base_steps[-KEPT_STEPS:], step]
+        self.waiting = False
+
+    def answer(self, step: int, release: Release | None = None, done: Done | None = None) -> Answer:
+        """The answer to it from that step, with whatever outcome it is owed: that is not owed any more."""
+        result, self.owed = self.owed, None
+        return Answer(self.worker, self.incarnation, step, result, release, done)
+
+    def run_out(self) -> None:
+        """Notes that its own data is used up; it holds no number any more."""
+        self.batch, self.base_steps, self.sending = None, [], None
+        self.promised, self.waiting, self.out_of_data = 0, False, True
 
     def let_go(self, now: float) -> None:
         """Notes that it is released to go on."""

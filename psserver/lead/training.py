@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from grpc_ps.psserver.lead.batches import BatchNumbers
 from grpc_ps.psserver.lead.clipping import Clipping, Squares
-from grpc_ps.psserver.lead.log import Answer, Apply, Dismiss, Done, Log, PushId, Reduce, Release, Result
+from grpc_ps.psserver.lead.log import Apply, Dismiss, Done, Log, Result
 from grpc_ps.psserver.lead.membership import Member, Membership
+from grpc_ps.psserver.lead.norms import Norms
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.rounds import promised_to_others, rounds_for, slowest_progress, weights
+from grpc_ps.psserver.lead.releases import Releases
+from grpc_ps.psserver.lead.rounds import rounds_for, weights
 from grpc_ps.psserver.lead.saving import TrainingState
 from grpc_ps.psserver.lead.schedule import schedule
 from grpc_ps.psserver.lead.settings import Settings, least_workers
 from grpc_ps.psserver.lead.steering import Change
-
-KEPT_STEPS = 3
-"""Earlier releases of a lease whose steps are remembered: each needs a link that broke."""
-
-
-@dataclass(slots=True)
-class _Reducing:
-    """A round that is closed, whose mean the shards are making; `reports` by shard."""
-
-    pushes: list[Push]
-    position: int
-    reports: dict[int, Squares] = field(default_factory=dict)
 
 
 class Training:
@@ -47,7 +36,7 @@ class Training:
         parameters: how many the job has.
         on_update: called after each update is written, with its step and the time.
         state: where to begin.
-        promises: whether a number that was hinted is left to who was told: asynchronous, in a job with tables.
+        promises: as `Releases`.
     """
 
     def __init__(
@@ -70,7 +59,6 @@ class Training:
         self.held = False
         self.batches = self.examples = 0
         self._on_update = on_update
-        self._promises = promises
         self.rounds = rounds_for(settings)
         self._target = int(settings["steps"])
         self._rate = schedule(
@@ -78,13 +66,11 @@ class Training:
         )
         self._least = least_workers(settings)
         self._numbers = BatchNumbers(-(-examples // batch_size), int(settings["epochs"]), state.cursor, state.returned)
-        self._clipping = Clipping(settings, parameters)
-        self._shard_count = shard_count
+        self._norms = Norms(Clipping(settings, parameters), shard_count, log)
+        self._releases = Releases(members, self._numbers, log, promises=promises)
         self._members = members
         self._log = log
         self._lacking_since: float | None = None
-        self._squares: dict[PushId, Squares] = {}
-        self._reducing: _Reducing | None = None
 
     def state(self) -> TrainingState:
         """What a checkpoint of this position keeps."""
@@ -115,8 +101,8 @@ class Training:
                 self._numbers.lease(member.batch, member.incarnation)
         if not undecided:
             return
-        whole, self._reducing, self._squares = before.rounds.empty(), before._reducing, before._squares
-        for push in [*whole, *(self._reducing.pushes if self._reducing else ())]:
+        whole = before.rounds.empty()
+        for push in [*whole, *self._norms.take_over(before._norms)]:
             self._numbers.lease(push.batch, push.id.incarnation)
         for push in whole:
             self.rounds.add(push)
@@ -165,8 +151,7 @@ class Training:
             self._late(member, push)
         else:
             member.pending = sequence
-            if self._clipping.by_norm:
-                self._squares[push.id] = squares
+            self._norms.note(push.id, squares)
             self.rounds.add(push)
 
     def _late(self, member: Member, push: Push) -> None:
@@ -177,10 +162,11 @@ class Training:
         """Applies what is due, then gives every worker that waits what it may have; the end, if this reaches it."""
         able = self._able()
         while not self._target or self.step < self._target:
-            pushes = self.rounds.take(self._numbers, able) if self._reducing is None else []
+            pushes = self.rounds.take(self._numbers, able) if not self._norms.awaits_mean else []
             if not pushes:
                 break
-            self._close(pushes, now)
+            if (scales := self._norms.scales(pushes)) is not None:
+                self._apply(pushes, scales, now)
         else:
             return Done()
         self.started = self.started or len(self._members) >= self.rounds.needed
@@ -209,7 +195,7 @@ class Training:
 
     def _serve(self, member: Member, with_data: list[Member], now: float) -> None:
         number = None
-        idle = self.paused or self.held or self._reducing is not None
+        idle = self.paused or self.held or self._norms.awaits_mean
         if member.waiting and self.started and not idle:
             number = self.rounds.choose(member, with_data, self._numbers)
         if number is not None:
@@ -217,27 +203,12 @@ class Training:
             self.release(member, number)
             member.let_go(now)
         elif member.owed is not None:
-            self._log.append(self.answer(member))
-
-    def _close(self, pushes: list[Push], now: float) -> None:
-        """A round has its pushes: applies their mean, or has its norm found out first."""
-        if not self._clipping.by_norm:
-            self._apply(pushes, (), now)
-        elif len(pushes) == 1:
-            self._apply(pushes, self._clipping.scales(self._squares[pushes[0].id]), now)
-        else:
-            self._log.append(Reduce(weights(pushes)))
-            self._reducing = _Reducing(pushes, self._log.position)
+            self._log.append(member.answer(self.step))
 
     def reduced(self, shard: int, position: int, squares: Squares, now: float) -> None:
         """A shard has made the mean that the entry at `position` asked for."""
-        reducing = self._reducing
-        if reducing is None or reducing.position != position:
-            return
-        reducing.reports[shard] = squares
-        if len(reducing.reports) == self._shard_count:
-            self._reducing = None
-            self._apply(reducing.pushes, self._clipping.scales(sum(reducing.reports.values(), ())), now)
+        if (closed := self._norms.reduced(shard, position, squares)) is not None:
+            self._apply(*closed, now)
 
     def _apply(self, pushes: list[Push], scales: tuple[float, ...], now: float) -> None:
         rate = self.learning_rate
@@ -247,7 +218,7 @@ class Training:
         for push in pushes:
             self.examples += push.examples
             self._numbers.use_up(push.batch)
-            self._squares.pop(push.id, None)
+            self._norms.forget(push.id)
             member = self._members.get(push.id.worker, push.id.incarnation)
             if member is not None:
                 member.decide(Result(push.id.sequence, "APPLIED", staleness=before - push.base_step))
@@ -257,7 +228,7 @@ class Training:
     def _tell_late(self) -> None:
         """Decides the pushes whose round has closed: those that are whole, and those on their way."""
         for push in self.rounds.leave_out(self.step):
-            self._squares.pop(push.id, None)
+            self._norms.forget(push.id)
             member = self._members.get(push.id.worker, push.id.incarnation)
             if member is not None:
                 self._late(member, push)
@@ -270,30 +241,7 @@ class Training:
 
     def release(self, member: Member, batch: int) -> None:
         """Sends a member this position's parameters and the number that it leases."""
-        if member.progress is None:
-            member.progress = slowest_progress(list(self._members)) or 0
-        member.batch = batch
-        member.base_steps = [*member.base_steps[-KEPT_STEPS:], self.step]
-        member.waiting = False
-        self._log.append(self.answer(member, release=Release(batch, self._hint(member, batch))))
-
-    def _hint(self, member: Member, batch: int) -> int:
-        """The number that the member will probably get next.
-
-        In a job with tables a member that is hinted a number names the rows for it, so it is left to it: in rounds it
-        comes to that by itself. 0 where there is none.
-        """
-        if not self._promises or self.rounds.judges_steps:
-            member.promised = 0
-            return batch + len(self._members)
-        others = promised_to_others(member, [it for it in self._members if not it.out_of_data])
-        member.promised = self._numbers.next(others) or 0
-        return member.promised
-
-    def answer(self, member: Member, release: Release | None = None, done: Done | None = None) -> Answer:
-        """The answer with whatever outcome the member is owed."""
-        result, member.owed = member.owed, None
-        return Answer(member.worker, member.incarnation, self.step, result, release, done)
+        self._releases.release(member, batch, self.step, self.rounds)
 
     def take_back(self, member: Member) -> None:
         """Queues the number of a member that is lost, unless its push is whole: that one still counts."""
@@ -305,8 +253,7 @@ class Training:
         if member.out_of_data:
             return
         self.take_back(member)
-        member.batch, member.base_steps, member.sending = None, [], None
-        member.promised, member.waiting, member.out_of_data = 0, False, True
+        member.run_out()
 
     def adopt(self, change: Change, settings: Settings) -> None:
         """Takes a change, which made the job's settings these; what is whole already counts by new rules."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from grpc_ps.psserver.lead import norms as norms_module
+from grpc_ps.psserver.lead import rounds as rounds_module
 from grpc_ps.psserver.lead import training as training_module
 from grpc_ps.psserver.lead.batches import BatchNumbers
 from grpc_ps.psserver.lead.clipping import Clipping
 from grpc_ps.psserver.lead.membership import Member
+from grpc_ps.psserver.lead.norms import Norms
 from grpc_ps.psserver.lead.rounds import AsyncRounds, SyncRounds
 from grpc_ps.psserver.lead.training import Training
 
@@ -61,8 +64,9 @@ def orders_by_arrival(patch: Any) -> None:
 
 def forgets_the_weights(patch: Any) -> None:
     """Every push counts alike, however many examples it has."""
-    weights = training_module.weights
-    patch.setattr(training_module, "weights", lambda pushes: weights([replace(push, examples=1) for push in pushes]))
+    weights = rounds_module.weights
+    for module in (norms_module, training_module):
+        patch.setattr(module, "weights", lambda pushes: weights([replace(push, examples=1) for push in pushes]))
 
 
 def ignores_the_staleness_bound(patch: Any) -> None:
@@ -82,14 +86,14 @@ def starves_a_worker(patch: Any) -> None:
 
 def averages_twice(patch: Any) -> None:
     """A round is reduced anew each time a shard's report comes."""
-    reduced = Training.reduced
+    reduced = Norms.reduced
 
-    def again(self: Training, shard: int, position: int, squares: Any, now: float) -> None:
-        if self._reducing is not None and self._reducing.position == position and shard:
+    def again(self: Norms, shard: int, position: int, squares: Any) -> Any:
+        if self._mean is not None and self._mean.position == position and shard:
             self._log.append(self._log._kept[position - self._log.first])
-        reduced(self, shard, position, squares, now)
+        return reduced(self, shard, position, squares)
 
-    patch.setattr(Training, "reduced", again)
+    patch.setattr(Norms, "reduced", again)
 
 
 def steps_beyond_the_target(patch: Any) -> None:

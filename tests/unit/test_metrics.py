@@ -17,7 +17,8 @@ from scraping import in_the_page, names_of, scraped
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.psserver import metrics
 from grpc_ps.psserver.lead.log import Result
-from grpc_ps.psserver.lead.membership import STALENESS_RANGES, Member, Membership, staleness_range
+from grpc_ps.psserver.lead.membership import Member, Membership
+from grpc_ps.psserver.lead.tally import STALENESS_RANGES, staleness_range
 from grpc_ps.psserver.messages import shard_times
 from grpc_ps.psserver.metrics import ShardCollector, staleness_buckets
 from grpc_ps.psserver.metrics_server import MetricsServer

@@ -28,7 +28,7 @@ from grpc_ps.psserver import following, link, messages, peer_limits, server, ses
 from grpc_ps.psserver.clock import STOOD_STILL
 from grpc_ps.psserver.command import psserver
 from grpc_ps.psserver.config import ShardConfig
-from grpc_ps.psserver.lead import coordinator, log, pins, queue, standing, training
+from grpc_ps.psserver.lead import coordinator, log, membership, pins, queue, standing
 from grpc_ps.psserver.lead.settings import DEFAULTS, EVAL_EVERY, OPTIMIZER_DEFAULTS
 
 # What no server says: a client or a command finds these by itself.
@@ -146,7 +146,7 @@ def seconds(text: str) -> list[float]:
         ("characters of a parameter's name", MAX_NAME),
         ("answers that wait for a worker to read them", sessions.OUTBOX),
         ("snapshots that are pinned and not yet read from every shard", pins.MAX_PINS),
-        ("steps at which one batch number may have been released", training.KEPT_STEPS + 1),
+        ("steps at which one batch number may have been released", membership.KEPT_STEPS + 1),
         ("training streams that have not attached yet", peer_limits.MAX_UNATTACHED),
         ("streams of one connection", dict(SERVER_OPTIONS)["grpc.max_concurrent_streams"]),
         ("unary calls of one connection", peer_limits.CALLS_AT_ONCE),
