@@ -87,7 +87,7 @@ class Commits:
         """
         deadline = time.monotonic() + seconds
         lead = self._lead
-        step = lead.act(lead.job.save)
+        step = lead.act(lead.job.durability.save)
         saving = lead.job.saving
         assert saving is not None, "a job that can be saved has a plan for it"
         failures = saving.failures
@@ -101,5 +101,5 @@ class Commits:
             await asyncio.sleep(LOOK_SECONDS)
             if saving.current is None and lead.job.phase == "RUNNING" and (saving.committed or 0) < step:
                 # Another one was on its way when this was asked for.
-                step = lead.act(lead.job.save)
+                step = lead.act(lead.job.durability.save)
         return saving.committed, self.keeper.path(saving.committed)

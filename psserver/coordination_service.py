@@ -119,7 +119,7 @@ class CoordinationService:
         while True:
             entries = await lead.following.entries(link, position, POLL)
             shutdown = self._shutdown
-            if shutdown is None and lead.job.released(hello.shard):
+            if shutdown is None and lead.job.attendance.released(hello.shard):
                 shutdown = wire.Shutdown()
             if entries:
                 position = entries[-1].position

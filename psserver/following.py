@@ -43,7 +43,9 @@ class Following:
     def connect(self, hello: wire.Hello) -> FollowerLink:
         """A shard's link is up."""
         job = self._lead.job
-        self._lead.act(lambda now: job.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now))
+        self._lead.act(
+            lambda now: job.attendance.follow(hello.shard, hello.shard_count, hello.boot, hello.address, now)
+        )
         # What it counts in another generation means nothing, and who comes after the end has missed nothing.
         position = hello.position if hello.generation == self._lead.generation else 0
         if self._lead.job.done is not None and not position:

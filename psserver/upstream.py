@@ -96,9 +96,9 @@ class ShardReports:
             self._lead.act(lambda now: self._lead.job.stop(Done(5, report.error), now))
         elif report.error:
             event(logger, "checkpoint_failed", logging.WARNING, shard=self._shard, why=report.error)
-        self._lead.act(lambda now: self._lead.job.saved(self._shard, saved_part(report), now))
+        self._lead.act(lambda now: self._lead.job.durability.saved(self._shard, saved_part(report), now))
 
     def leaving(self) -> None:
         """It was told to end."""
         event(logger, "shard_leaving", shard=self._shard)
-        self._lead.act(lambda now: self._lead.job.leaving(self._shard, now))
+        self._lead.act(lambda now: self._lead.job.attendance.leaving(self._shard, now))

@@ -45,7 +45,7 @@ class Driver:
         self.now = 0.0
         self.seen = 0
         for shard in range(1, shards):
-            self.job.follow(shard, shards, 100 + shard, f"s{shard}", self.now)
+            self.job.attendance.follow(shard, shards, 100 + shard, f"s{shard}", self.now)
 
     def request(self, nonce: int, index: int | None = None, **changes: Any) -> JoinRequest:
         values = {
@@ -112,7 +112,7 @@ class Driver:
         assert saving is not None
         assert saving.current is not None
         for shard in range(self.job.shards.count):
-            self.job.saved(shard, SavedPart(folder=saving.current.folder, file=f"part {shard}"), self.now)
+            self.job.durability.saved(shard, SavedPart(folder=saving.current.folder, file=f"part {shard}"), self.now)
         attempt = saving.to_commit()
         assert attempt is not None
         self.job.committed(attempt.folder, error, self.now)

@@ -81,7 +81,7 @@ class Attendance:
             address = next((it.address for it in job.shards if it.shard == shard), "")
             job.stop(Done(4, f"shard {shard} ({address}) was told to end by a signal"), now)
         elif job.phase == "RUNNING":
-            job.save(now)
+            job.durability.save(now)
 
     def released(self, shard: int) -> bool:
         """Whether a shard that was told to end is not needed any more: what it has is in a checkpoint, or cannot be."""
@@ -94,4 +94,4 @@ class Attendance:
         """A checkpoint that was on its way has ended; for those who leave the present step is needed."""
         job, saving = self._job, self._job.saving
         if self._leavers and saving is not None and not saving.error and job.phase == "RUNNING":
-            job.save(now)
+            job.durability.save(now)

@@ -270,7 +270,7 @@ class Coordinator:
 
     def pin(self, snapshot: int, *, averages: bool) -> None:
         """Pins a snapshot for a reader."""
-        self.act(lambda now: self.job.pin(snapshot, now, averages=averages))
+        self.act(lambda now: self.job.pins.add(snapshot, now, averages=averages))
 
     def stop(self, done: Done, *, save: bool | None = None) -> None:
         """Ends the job, for good; see `Job.stop`."""

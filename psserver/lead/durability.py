@@ -46,7 +46,7 @@ class Durability:
             raise LookupError("there is nothing to save, or nowhere to save it to")
         attempt = saving.begin(training.state(), definition.settings, now)
         limits = self._job.limits
-        patience = limits.last_residuals if self._ending.hurried or self._job.leavers else limits.residuals
+        patience = limits.last_residuals if self._ending.hurried or self._job.attendance.leavers else limits.residuals
         self._job.log.append(Save(attempt.folder, attempt.state.step, int(patience * 1000)))
 
     def save(self, now: float) -> int:

@@ -58,7 +58,7 @@ class Intake:
         job = self._job
         if job.done is not None:
             member.decide(Result(push.id.sequence, "DONE"))
-            job.tell(member, job.done)
+            job.log.append(member.answer(job.step, done=job.done))
         elif push.values:
             self._open(member, push, now)
         elif job.training is None:
@@ -91,7 +91,7 @@ class Intake:
         if last is not None and member.owed is None:
             member.owed = Result(last.sequence, last.outcome, last.staleness, last.parameter, repeated=True)
         if job.done is not None:
-            job.tell(member, job.done)
+            job.log.append(member.answer(job.step, done=job.done))
         elif job.training is not None and member.batch is not None:
             job.training.release(member, member.batch)
         else:

@@ -12,15 +12,15 @@ from grpc_ps.psserver.lead.evaluation import Evaluation
 from grpc_ps.psserver.lead.intake import Intake
 from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.lead.log import Done, Log, Open, Pin, Result, Stop
+from grpc_ps.psserver.lead.log import Done, Log, Open, Result, Stop
 from grpc_ps.psserver.lead.membership import Member, Membership
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.pins import Pins
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.resuming import Restored, begin_restored, restarted
-from grpc_ps.psserver.lead.saving import SavedPart, SavePlan, Saving, TrainingState
+from grpc_ps.psserver.lead.saving import SavePlan, Saving, TrainingState
 from grpc_ps.psserver.lead.settings import Settings, Value, check_agreement, complete
-from grpc_ps.psserver.lead.shards import Shard, Shards
+from grpc_ps.psserver.lead.shards import Shards
 from grpc_ps.psserver.lead.steering import Change
 from grpc_ps.psserver.lead.training import Training
 from grpc_ps.psserver.lead.waits import Waits
@@ -37,10 +37,11 @@ class Job:
         done: how it ended, None before.
         fallen: why this generation is over while the job is not: a shard has lost its state, and all go back to a
             checkpoint. Empty as long as it goes on.
+        attendance: what becomes of it when shards come and go.
+        durability: what has to be on the disk first; `saving` is the checkpoints, None without.
         evaluation: who evaluates, and what came of it.
-        pins: the snapshots that readers hold.
-        saving: the checkpoints; None without.
         intake: pushes that are not decided.
+        pins: the snapshots that readers hold.
         queued: it is one of several that clients have submitted. Only its own workers open it, nobody goes on with it,
             and its end is not the cluster's, however it ends.
 
@@ -83,18 +84,18 @@ class Job:
         if plan is not None:
             committed = restored.state.step if restored else None
             self.saving = Saving(plan, limits, shard_count, generation, committed)
-        self._durability = Durability(self)
+        self.durability = Durability(self)
         self._entrance = Entrance(presets, awaits_first=restored is not None and restored.cold)
-        self._attendance = Attendance(self, restored)
+        self.attendance = Attendance(self, restored)
         self.intake = Intake(self)
-        self.pins = Pins(limits.pin, self.shards)
+        self.pins = Pins(self)
         self.waits = Waits(limits)
         self._restored = restored
         # Whether data ends is known when a worker comes.
         check_agreement(complete(presets, {"examples": 1}), presets)
         if restored is not None:
             begin_restored(self, restored)
-            self._attendance.complete()
+            self.attendance.complete()
 
     @property
     def awaits_first(self) -> bool:
@@ -114,16 +115,14 @@ class Job:
     def new_training(self, settings: Settings, state: TrainingState) -> Training:
         """The training of the job as it is defined, with these settings, from that state on."""
         assert self.definition is not None, "a job that trains is defined"
-        parameters = self.definition.parameters
         return Training(
             settings,
-            len(parameters),
+            self.definition.parameters,
             self.shards.count,
             self.members,
             self.log,
-            on_update=lambda step, now: self._durability.updated(step, now),
+            on_update=lambda step, now: self.durability.updated(step, now),
             state=state,
-            promises=any(it.table is not None for it in parameters.values()),
         )
 
     def join(self, request: JoinRequest, now: float) -> JoinReply:
@@ -139,8 +138,8 @@ class Job:
         again = restarted(self, settings)
         if again is None:
             return False
-        if self.done is not None or self._durability.is_ending:
-            self.done, self.phase, self._durability = None, "RUNNING", Durability(self)
+        if self.done is not None or self.durability.is_ending:
+            self.done, self.phase, self.durability = None, "RUNNING", Durability(self)
         self.training = again
         return True
 
@@ -173,7 +172,7 @@ class Job:
         self.phase = "RUNNING"
         self.opened += 1
         self.log.append(Open(push.id))
-        self._durability.opened(now)
+        self.durability.opened(now)
 
     def reduced(self, shard: int, position: int, squares: Squares, now: float) -> None:
         """A shard has made the mean that the entry at `position` asked for."""
@@ -187,28 +186,17 @@ class Job:
         if member is not None and self.intake.asked(member, sequence, out_of_data=out_of_data):
             self._proceed(now)
 
-    @property
-    def leavers(self) -> list[int]:
-        """Shards that are about to go; see `Attendance.leavers`."""
-        return self._attendance.leavers
-
     def _proceed(self, now: float) -> None:
-        idle = self.phase != "RUNNING" or self._durability.is_ending or self.awaits_first or bool(self.leavers)
+        idle = (
+            self.phase != "RUNNING" or self.durability.is_ending or self.awaits_first or bool(self.attendance.leavers)
+        )
         if self.training is not None and not idle and (done := self.training.proceed(now)) is not None:
             self.stop(done, now)
 
-    def save(self, now: float) -> int:
-        """Saves this position; see `Durability.save`."""
-        return self._durability.save(now)
-
-    def saved(self, shard: int, part: SavedPart, now: float) -> None:
-        """A shard has written its part of a checkpoint, or could not."""
-        self._durability.saved(shard, part, now)
-
     def committed(self, folder: str, error: str, now: float) -> None:
         """The lead has made a checkpoint of the parts of an attempt, or could not."""
-        self._durability.committed(folder, error, now)
-        self._attendance.committed(now)
+        self.durability.committed(folder, error, now)
+        self.attendance.committed(now)
         self._proceed(now)
 
     def beat(self, worker: int, incarnation: int, now: float) -> Member:
@@ -217,13 +205,7 @@ class Job:
         Raises:
             Refusal: FENCED, where the caller is no member any more.
         """
-        member = self.members.get(worker, incarnation)
-        if member is None:
-            holder = self.members.at(worker)
-            held = f"; {holder.name} has its index" if holder else ""
-            raise Refusal("FENCED", f"worker {worker} is no member any more: its lease ended{held}")
-        member.last_beat = now
-        return member
+        return self.members.beat(worker, incarnation, now)
 
     def report(self, worker: int, incarnation: int, global_step: int, metrics: Mapping[str, float], now: float) -> None:
         """A worker has evaluated the values of a step; that may end the job.
@@ -251,33 +233,9 @@ class Job:
             self._entrance.lose(self, member, None)
             self._proceed(now)
 
-    def follow(self, shard: int, count: int, boot: int, address: str, now: float) -> Shard:
-        """A shard's link is up; see `Attendance.follow`."""
-        return self._attendance.follow(shard, count, boot, address, now)
-
-    def leaving(self, shard: int, now: float) -> None:
-        """A shard was told to end, by a signal; see `Attendance.leaving`."""
-        self._attendance.leaving(shard, now)
-
-    def released(self, shard: int) -> bool:
-        """Whether a shard that was told to end is not needed any more; see `Attendance.released`."""
-        return self._attendance.released(shard)
-
     def overflow(self, parameter: str, step: int, now: float) -> None:
         """An update's result is not finite: the job ends."""
         self.stop(Done(5, f"the update to step {step} made parameter {parameter!r} infinite or NaN"), now)
-
-    def pin(self, snapshot: int, now: float, *, averages: bool = False) -> None:
-        """Pins this position's values for a reader; `averages` in their place, if the job keeps any.
-
-        Raises:
-            Refusal: NOT_OPEN without values, FULL with too many readers.
-        """
-        if self.training is None or self.phase == "RESTORING":
-            raise Refusal("NOT_OPEN", f"no values yet: the job waits for {self.waiting_for() or 'its first worker'}")
-        self.pins.add(snapshot, now)
-        kept = self.definition is not None and bool(self.definition.settings["moving_average"])
-        self.log.append(Pin(snapshot, self.step, int(self.limits.pin * 1000), averages and kept))
 
     def tick(self, now: float) -> None:
         """Time has passed: leases, links and waits may have ended."""
@@ -287,7 +245,7 @@ class Job:
         self._proceed(now)
         if self.done is not None:
             return
-        self._durability.tick(now)
+        self.durability.tick(now)
         if (done := self.waits.end(self, now)) is not None:
             self.stop(done, now)
 
@@ -300,7 +258,7 @@ class Job:
         if self.fallen:
             # The generation that is about to begin is to be stopped in its place.
             return
-        if self.done is None and not (wanted and self._durability.end(done, now, hurried=hurried)):
+        if self.done is None and not (wanted and self.durability.end(done, now, hurried=hurried)):
             self.finish(done)
 
     def finish(self, done: Done) -> None:
@@ -310,12 +268,8 @@ class Job:
         for member in self.members:
             if member.pending:
                 member.decide(Result(member.pending, "DONE"))
-            self.tell(member, done)
+            self.log.append(member.answer(self.step, done=done))
         self.log.append(Stop(self.step, done))
-
-    def tell(self, member: Member, done: Done) -> None:
-        """Tells a member of the end, with whatever outcome it is owed."""
-        self.log.append(member.answer(self.step, done=done))
 
     @property
     def is_kept(self) -> bool:

@@ -197,6 +197,20 @@ class Membership:
             del self._askers[nonce]
             raise Refusal("FENCED", f"index {holder.worker} is held by {holder.name}")
 
+    def beat(self, worker: int, incarnation: int, now: float) -> Member:
+        """Keeps a member's lease.
+
+        Raises:
+            Refusal: FENCED, where the caller is no member any more.
+        """
+        member = self.get(worker, incarnation)
+        if member is None:
+            holder = self.at(worker)
+            held = f"; {holder.name} has its index" if holder else ""
+            raise Refusal("FENCED", f"worker {worker} is no member any more: its lease ended{held}")
+        member.last_beat = now
+        return member
+
     def remove(self, member: Member) -> None:
         """Frees the member's index; until somebody takes it, it is known as lost."""
         del self._members[member.worker]

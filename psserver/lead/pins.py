@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from grpc_ps.psserver.lead.log import Pin
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.shards import Shards
+
+if TYPE_CHECKING:
+    from grpc_ps.psserver.lead.job import Job
 
 MAX_PINS = 8
 """Snapshots that readers may hold at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Pin:
+class _Held:
     """A snapshot that is held until `end`, and the shards that still hold it."""
 
     end: float
@@ -22,28 +26,29 @@ class _Pin:
 class Pins:
     """Which snapshots are pinned, where, and until when. Not guarded: used by the lead's event loop alone.
 
-    One counts as long as any shard holds it, for that is where the memory is.
-
-    Args:
-        keep: seconds after which every shard lets go of a snapshot.
-        shards: who pins what is pinned.
+    One counts as long as any shard holds it, for that is where the memory is. Every shard lets go of it after the
+    limit `pin`.
     """
 
-    def __init__(self, keep: float, shards: Shards) -> None:
-        self._keep = keep
-        self._shards = shards
-        self._pins: dict[int, _Pin] = {}
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._pins: dict[int, _Held] = {}
 
-    def add(self, snapshot: int, now: float) -> None:
-        """Makes room for a reader.
+    def add(self, snapshot: int, now: float, *, averages: bool = False) -> None:
+        """Pins this position's values for a reader; `averages` in their place, if the job keeps any.
 
         Raises:
-            Refusal: FULL with too many readers.
+            Refusal: NOT_OPEN without values, FULL with too many readers.
         """
+        job = self._job
+        if job.training is None or job.phase == "RESTORING":
+            raise Refusal("NOT_OPEN", f"no values yet: the job waits for {job.waiting_for() or 'its first worker'}")
         self._pins = {name: pin for name, pin in self._pins.items() if pin.end > now}
         if len(self._pins) >= MAX_PINS:
             raise Refusal("FULL", f"{MAX_PINS} readers hold snapshots; try again")
-        self._pins[snapshot] = _Pin(now + self._keep, set(range(self._shards.count)))
+        self._pins[snapshot] = _Held(now + job.limits.pin, set(range(job.shards.count)))
+        kept = job.definition is not None and bool(job.definition.settings["moving_average"])
+        job.log.append(Pin(snapshot, job.step, int(job.limits.pin * 1000), averages and kept))
 
     def drop(self, shard: int, snapshot: int) -> None:
         """A shard has let go of a snapshot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from grpc_ps.psserver.lead.batches import BatchNumbers
 from grpc_ps.psserver.lead.clipping import Clipping, Squares
@@ -15,7 +15,7 @@ from grpc_ps.psserver.lead.releases import Releases
 from grpc_ps.psserver.lead.rounds import rounds_for, weights
 from grpc_ps.psserver.lead.saving import TrainingState
 from grpc_ps.psserver.lead.schedule import schedule
-from grpc_ps.psserver.lead.settings import Settings, least_workers
+from grpc_ps.psserver.lead.settings import Settings, Signature, least_workers
 from grpc_ps.psserver.lead.steering import Change
 
 
@@ -33,23 +33,21 @@ class Training:
         batches: gradients applied here, and `examples`, of how many examples they were.
 
     Args:
-        parameters: how many the job has.
+        parameters: the job's, by name.
         on_update: called after each update is written, with its step and the time.
         state: where to begin.
-        promises: as `Releases`.
     """
 
     def __init__(
         self,
         settings: Settings,
-        parameters: int,
+        parameters: Mapping[str, Signature],
         shard_count: int,
         members: Membership,
         log: Log,
         *,
         on_update: Callable[[int, float], None],
         state: TrainingState,
-        promises: bool = False,
     ) -> None:
         examples, batch_size = int(settings["examples"]), int(settings["batch_size"])
         self.step = state.step
@@ -66,8 +64,9 @@ class Training:
         )
         self._least = least_workers(settings)
         self._numbers = BatchNumbers(-(-examples // batch_size), int(settings["epochs"]), state.cursor, state.returned)
-        self._norms = Norms(Clipping(settings, parameters), shard_count, log)
-        self._releases = Releases(members, self._numbers, log, promises=promises)
+        self._norms = Norms(Clipping(settings, len(parameters)), shard_count, log)
+        with_tables = any(it.table is not None for it in parameters.values())
+        self._releases = Releases(members, self._numbers, log, promises=with_tables)
         self._members = members
         self._log = log
         self._lacking_since: float | None = None

@@ -37,8 +37,8 @@ class Waits:
             return f"worker {opener.worker} ({opener.name}) to send the initial values" if opener else ""
         if training is None or job.done is not None:
             return ""
-        if job.leavers:
-            return "shard " + ", ".join(map(str, job.leavers)) + " to be started again: it was told to end"
+        if job.attendance.leavers:
+            return "shard " + ", ".join(map(str, job.attendance.leavers)) + " to be started again: it was told to end"
         if training.held:
             return "a checkpoint to be written"
         if not training.started:

@@ -133,12 +133,12 @@ class Lead:
     def saved(self, shard: int, part: SavedPart) -> None:
         """A shard has written its part of a checkpoint, or could not."""
         self.recovery.reported(part)
-        self.job.saved(shard, part, self._agenda.now)
+        self.job.durability.saved(shard, part, self._agenda.now)
         self.flush()
 
     def leaving(self, shard: int) -> None:
         """A shard was told to end."""
-        self.job.leaving(shard, self._agenda.now)
+        self.job.attendance.leaving(shard, self._agenda.now)
         self.flush()
 
     def ask(self, worker: int, incarnation: int, sequence: int, out_of_data: bool) -> None:
@@ -152,7 +152,7 @@ class Lead:
         """A follower's link is up."""
         shard = link.shard.number
         try:
-            self.job.follow(shard, self.job.shards.count, boot, f"shard-{shard}", self._agenda.now)
+            self.job.attendance.follow(shard, self.job.shards.count, boot, f"shard-{shard}", self._agenda.now)
         except Refusal:
             self.flush()
             link.down.send(link.shard.uplink.link_ended, link)
@@ -225,7 +225,7 @@ class Lead:
 
     def pin(self, snapshot: int) -> Refusal | None:
         """A reader wants values."""
-        return self._refusable(lambda: self.job.pin(snapshot, self._agenda.now))
+        return self._refusable(lambda: self.job.pins.add(snapshot, self._agenda.now))
 
     def unpin(self, snapshot: int) -> None:
         """A reader is done."""
@@ -234,7 +234,7 @@ class Lead:
 
     def save(self) -> Refusal | None:
         """Somebody wants a checkpoint."""
-        refused = self._refusable(lambda: self.job.save(self._agenda.now))
+        refused = self._refusable(lambda: self.job.durability.save(self._agenda.now))
         return refused if isinstance(refused, Refusal) else None
 
     def stop(self, done: Done) -> None:

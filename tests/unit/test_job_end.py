@@ -93,7 +93,7 @@ def test_a_shard_that_comes_back_empty_ends_the_job() -> None:
     driver.open()
     driver.job.shards.disconnect(1, 101, driver.now)
     with pytest.raises(Refusal, match="shard 1 lost its state and no checkpoint is configured"):
-        driver.job.follow(1, 2, 999, "s1", driver.now)
+        driver.job.attendance.follow(1, 2, 999, "s1", driver.now)
     assert driver.job.done is not None
     assert driver.job.done.exit_code == 4
 
@@ -102,7 +102,7 @@ def test_a_shard_that_comes_back_as_it_was_goes_on() -> None:
     driver = Driver(shards=2)
     (member,) = driver.open()
     driver.job.shards.disconnect(1, 101, driver.now)
-    driver.job.follow(1, 2, 101, "s1", driver.now)
+    driver.job.attendance.follow(1, 2, 101, "s1", driver.now)
     driver.push(member)
     assert driver.job.step == 1
 
@@ -259,6 +259,6 @@ def test_a_follower_that_comes_back_empty_costs_a_job_of_the_queue_and_is_there_
     driver = Driver(shards=2, queued=True, keep_alive=True)
     open_queued(driver)
     driver.job.shards.disconnect(1, 101, driver.now)
-    driver.job.follow(1, 2, 555, "s1", driver.now)
+    driver.job.attendance.follow(1, 2, 555, "s1", driver.now)
     assert driver.job.done == Done(4, "shard 1 lost its state and no checkpoint is configured")
     assert driver.job.shards.missing() == []

@@ -35,7 +35,7 @@ def test_when_the_opener_dies_the_next_one_opens() -> None:
 
 def test_a_join_waits_for_every_shard() -> None:
     job = Job(run=7, shard_count=3, presets={}, limits=Limits())
-    job.follow(2, 3, 102, "s2", 0.0)
+    job.attendance.follow(2, 3, 102, "s2", 0.0)
     driver = Driver(shards=3)
     driver.job = job
     reply = driver.try_join(1)

@@ -146,29 +146,29 @@ def test_non_finite_is_refused_whole_and_its_number_retired() -> None:
 def test_readers_are_few_and_their_pins_end() -> None:
     driver = Driver()
     with pytest.raises(Refusal, match="NOT_OPEN"):
-        driver.job.pin(1, driver.now)
+        driver.job.pins.add(1, driver.now)
     driver.open()
     for name in range(8):
-        driver.job.pin(name, driver.now)
+        driver.job.pins.add(name, driver.now)
     with pytest.raises(Refusal, match="FULL"):
-        driver.job.pin(8, driver.now)
+        driver.job.pins.add(8, driver.now)
     driver.job.pins.drop(0, 3)
-    driver.job.pin(8, driver.now)
+    driver.job.pins.add(8, driver.now)
     driver.now = 31.0
-    driver.job.pin(9, driver.now)
+    driver.job.pins.add(9, driver.now)
 
 
 def test_a_snapshot_counts_until_every_shard_has_let_go_of_it() -> None:
     driver = Driver(shards=2)
     driver.open()
     for name in range(8):
-        driver.job.pin(name, driver.now)
+        driver.job.pins.add(name, driver.now)
         driver.job.pins.drop(0, name)
     with pytest.raises(Refusal, match="FULL"):
-        driver.job.pin(8, driver.now)
+        driver.job.pins.add(8, driver.now)
     driver.job.pins.drop(1, 3)
     driver.job.pins.drop(1, 99)
-    driver.job.pin(8, driver.now)
+    driver.job.pins.add(8, driver.now)
     assert len(driver.job.pins) == 8
 
 

@@ -89,7 +89,7 @@ def test_an_attempt_that_takes_too_long_is_given_up_also_while_it_is_committed()
     saving = driver.job.saving
     assert saving is not None
     assert saving.current is not None
-    driver.job.saved(0, SavedPart(folder=saving.current.folder), driver.now)
+    driver.job.durability.saved(0, SavedPart(folder=saving.current.folder), driver.now)
     attempt = saving.to_commit()
     assert attempt is not None
     driver.now = 5.1
@@ -176,7 +176,7 @@ def test_a_shard_that_restarts_makes_the_job_fall_and_nothing_is_decided_any_mor
     driver.commit()
     driver.job.shards.disconnect(1, 101, driver.now)
     with pytest.raises(Refusal, match="has restarted") as caught:
-        driver.job.follow(1, 2, 202, "s1", driver.now)
+        driver.job.attendance.follow(1, 2, 202, "s1", driver.now)
     assert caught.value.reason == "ROLLED_BACK"
     assert driver.job.phase == "RESTORING"
     before = driver.job.log.position
@@ -197,7 +197,7 @@ def test_a_generation_that_is_over_ends_nothing() -> None:
     driver.push(member)
     driver.job.shards.disconnect(1, 101, driver.now)
     with pytest.raises(Refusal, match="has restarted"):
-        driver.job.follow(1, 2, 202, "s1", driver.now)
+        driver.job.attendance.follow(1, 2, 202, "s1", driver.now)
     assert driver.commit() == 1
     driver.job.stop(Done(0, "stopped on request"), driver.now)
     assert driver.job.done is None
@@ -213,7 +213,7 @@ def test_whoever_is_told_to_end_waits_less_for_what_workers_keep(told: str) -> N
     driver.commit()
     driver.push(member)
     if told == "shard":
-        driver.job.leaving(1, driver.now)
+        driver.job.attendance.leaving(1, driver.now)
     else:
         driver.job.stop(Done(4, "told to end by a signal"), driver.now, save=True, hurried=True)
     waits = [(entry.step, entry.patience_ms) for entry in driver.news() if isinstance(entry, Save)]
