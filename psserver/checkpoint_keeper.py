@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, step_name
+from grpc_ps.client.shared.checkpoint_format import At, step_name
+from grpc_ps.client.shared.checkpoint_manifest import Manifest, Part
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.lead.job import Job

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import At, Manifest, Part, Piece, nowhere, part_name
+from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, part_name
+from grpc_ps.client.shared.checkpoint_manifest import Manifest, Part
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.image import numpy_dtype, values_layout
 

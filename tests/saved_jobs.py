@@ -15,7 +15,7 @@ from recovery_bed import RecoveryBed
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import Manifest
+from grpc_ps.client.shared.checkpoint_manifest import Manifest
 
 SPECS = [ParameterSpec(name=name, shape=(40,), dtype="float32") for name in ("a", "b", "c")]
 LR = 2.0**-10

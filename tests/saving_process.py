@@ -21,7 +21,8 @@ from checkpoints import RUN, manifest, pieces_of, saving_name, state
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import At, Part, part_name
+from grpc_ps.client.shared.checkpoint_format import At, part_name
+from grpc_ps.client.shared.checkpoint_manifest import Part
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.logs import setup_logging
 

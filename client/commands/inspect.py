@@ -13,7 +13,8 @@ import click
 from grpc_ps.client.commands import tables
 from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder, read_evaluation
-from grpc_ps.client.shared.checkpoint_format import MANIFEST, Manifest, step_of
+from grpc_ps.client.shared.checkpoint_format import MANIFEST, step_of
+from grpc_ps.client.shared.checkpoint_manifest import Manifest
 from grpc_ps.client.shared.checkpoint_rows import stored_rows
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.flags import Command, FilePath

@@ -12,16 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec
-from grpc_ps.client.shared.checkpoint_format import (
-    MANIFEST,
-    Manifest,
-    Part,
-    Piece,
-    is_rows_slot,
-    rows_slot,
-    step_of,
-    worker_of_slot,
-)
+from grpc_ps.client.shared.checkpoint_format import MANIFEST, Piece, is_rows_slot, rows_slot, step_of, worker_of_slot
+from grpc_ps.client.shared.checkpoint_manifest import Manifest, Part
 from grpc_ps.client.shared.checkpoint_part import PartReader, digest_of
 from grpc_ps.client.shared.durable import reporting
 from grpc_ps.client.shared.errors import CheckpointError

@@ -14,17 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from grpc_ps.client.shared.checkpoint import Checkpoint, looks_whole, read_manifest, verify, verify_parts
-from grpc_ps.client.shared.checkpoint_format import (
-    EVALUATION,
-    LEFTOVERS,
-    MANIFEST,
-    At,
-    Manifest,
-    nowhere,
-    step_name,
-    step_of,
-)
+from grpc_ps.client.shared.checkpoint_format import EVALUATION, LEFTOVERS, MANIFEST, At, nowhere, step_name, step_of
 from grpc_ps.client.shared.checkpoint_lock import FolderLock
+from grpc_ps.client.shared.checkpoint_manifest import Manifest
 from grpc_ps.client.shared.durable import replacing, reporting, sync_folder, write_all
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.logs import event

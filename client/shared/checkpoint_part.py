@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from grpc_ps.client.shared.blocks import ITEM_BYTES
-from grpc_ps.client.shared.checkpoint_format import At, Part, Piece, nowhere, piece_of
+from grpc_ps.client.shared.checkpoint_format import At, Piece, nowhere, piece_of
+from grpc_ps.client.shared.checkpoint_manifest import Part
 from grpc_ps.client.shared.durable import replacing, reporting, write_all
 
 TYPE_NAMES: Mapping[str, str] = MappingProxyType(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grpc_ps.client.shared.blocks import ITEM_BYTES, ParameterSpec, place
 from grpc_ps.client.shared.checkpoint import Checkpoint
 from grpc_ps.client.shared.checkpoint_folder import CheckpointFolder
-from grpc_ps.client.shared.checkpoint_format import Manifest, Piece
+from grpc_ps.client.shared.checkpoint_format import Piece
 from grpc_ps.client.shared.checkpoint_part import write_part
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.image import numpy_dtype, values_layout
@@ -29,11 +29,6 @@ def newest(folder: CheckpointFolder) -> Checkpoint:
     found = folder.newest(pytest.fail)
     assert found is not None
     return found
-
-
-def test_a_manifest_is_what_was_written():
-    written = manifest()
-    assert Manifest.from_json(written.to_json()) == written
 
 
 def test_a_folder_without_checkpoints_has_none(folder, tmp_path):
