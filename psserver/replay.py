@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.errors import CheckpointError, RolledBack, error_classes
 from grpc_ps.client.shared.image import Bytes
@@ -18,38 +17,21 @@ from grpc_ps.psserver.admission import Admission
 from grpc_ps.psserver.backlog import Backlog
 from grpc_ps.psserver.checkpoint import CheckpointFiles
 from grpc_ps.psserver.identity import JobIdentity
-from grpc_ps.psserver.lead.log import (
-    Admit,
-    Answer,
-    Apply,
-    Dismiss,
-    Entry,
-    Open,
-    Pin,
-    PushId,
-    Reduce,
-    Save,
-    Stop,
-    Weighted,
-)
+from grpc_ps.psserver.lead.log import Admit, Answer, Apply, Dismiss, Entry, Open, Pin, Reduce, Save, Stop
 from grpc_ps.psserver.messages import answer_message, shard_times
-from grpc_ps.psserver.part import Image
 from grpc_ps.psserver.part_saving import PartSaver
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.reader_pins import Pinned, ReaderPins
 from grpc_ps.psserver.residuals import Residuals
+from grpc_ps.psserver.round_updates import RoundUpdates
 from grpc_ps.psserver.sessions import Outgoing, Sessions
 from grpc_ps.psserver.snapshot import Outbound, Snapshot
-from grpc_ps.psserver.staging import Key, Staging
+from grpc_ps.psserver.staging import Staging, key_of_id
 from grpc_ps.psserver.table_memory import TableMemory
 from grpc_ps.psserver.updates import Updates
 
 if TYPE_CHECKING:
     from grpc_ps.psserver.store import Store
-
-T = TypeVar("T")
-INLINE_BYTES = 1 << 20
-"""Updates up to this size run on the event loop: they take less time than handing them to a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +44,6 @@ class Replay:
     Attributes:
         identity: the job that it is of.
         opened: whether the job is open.
-        reduced: the mean that is made and not applied yet.
         residuals: what workers keep back of their pushes; `saver` writes parts of checkpoints.
         admission: the lives of workers that are welcome.
         pins: the snapshots that readers may have.
@@ -131,12 +112,18 @@ class Replay:
         self.staging = Staging(self.chunk_bytes)
         self.admission = Admission()
         self.pins = ReaderPins(self._on_read)
-        self.reduced: Reduced | None = None
         self.saver.clear(waited=self.residuals.clear())
-        self._mean: Weighted = ()
         self._updates = Updates(self._store_class, self.chunk_bytes)
-        self._snapshot: Snapshot | None = None
-        self._non_finite = ""
+        self._rounds = RoundUpdates(
+            self._updates,
+            self.staging,
+            self.residuals,
+            self._backlog,
+            self.times,
+            at=self.at,
+            on_reduced=self._on_reduced,
+            on_overflow=self._on_overflow,
+        )
         self._backlog.clear()
 
     def expect(self, job: job_pb2.JobSpec) -> None:
@@ -146,6 +133,11 @@ class Replay:
     def deliver(self, position: int, entry: Entry) -> None:
         """Carries out the next entry, now or when those before it are. Never raises: see `on_failure`."""
         self._backlog.deliver(position, entry)
+
+    @property
+    def reduced(self) -> Reduced | None:
+        """The mean that is made and not applied yet."""
+        return self._rounds.reduced
 
     @property
     def tables(self) -> Sequence[TableMemory]:
@@ -172,9 +164,9 @@ class Replay:
             case Dismiss():
                 self._dismiss(entry)
             case Reduce(pushes):
-                self._reduce(pushes)
+                self._rounds.reduce(pushes)
             case Apply():
-                self._apply(entry)
+                self._rounds.apply(entry)
             case Answer():
                 self._answer(entry)
             case Pin():
@@ -190,7 +182,7 @@ class Replay:
         plan, push = self._opened_plan, entry.push
         self.opened = True
         if push is not None:
-            image = self._image(push)
+            image = self.staging.image(push)
             self._backlog.in_kernels(lambda: self._updates.open(plan, image), lambda first: self._opened(entry, first))
             return
         if self._files is None:
@@ -199,12 +191,12 @@ class Replay:
         self._backlog.in_kernels(lambda: self._updates.restore(plan, files, entry.checkpoint, entry.step), opened)
 
     def _opened(self, entry: Open, snapshot: Snapshot, residuals: Mapping[int, Bytes] | None = None) -> None:
-        plan, opening = self._opened_plan, None if entry.push is None else _key(entry.push)
+        plan, opening = self._opened_plan, None if entry.push is None else key_of_id(entry.push)
         layout = plan.residuals if plan.push.lossy else None
         self.residuals.open(layout, residuals or {}, opening, places=plan.places)
         if opening is not None:
             self.staging.forget(opening)
-        self._snapshot = snapshot
+        self._rounds.snapshot = snapshot
         origin = entry.checkpoint or "initial values"
         event(
             logger, "open", blocks=len(plan.blocks), bytes=plan.values.total_bytes, state=origin, global_step=entry.step
@@ -213,54 +205,9 @@ class Replay:
     def _save(self, entry: Save) -> None:
         """Has this position written beside what follows."""
         self.residuals.saving(entry.step)
-        if not self.saver.refuse(entry, self._non_finite):
+        if not self.saver.refuse(entry, self._rounds.non_finite):
             state, tables = self._updates.state(), self._updates.views(slots=True)
             self.saver.save(entry, state, tables, self.residuals, self.sessions)
-
-    def _reduce(self, pushes: Weighted) -> None:
-        images = [self._image(push) for push, _ in pushes]
-        position, self._mean = self.position, pushes
-
-        def reduced(sums: list[float]) -> None:
-            self.reduced = Reduced(position=position, squares=sums)
-            self._backlog.later(self._on_reduced, self.reduced)
-
-        self._update(images, lambda: self._updates.reduce(images, pushes), reduced)
-
-    def _apply(self, entry: Apply) -> None:
-        images = [self._image(push) for push, _ in entry.pushes]
-        averaged = self._mean == entry.pushes
-        if self._mean and not averaged:
-            raise LookupError(f"the update to step {entry.step} is of other pushes than the mean that was made for it")
-        self._mean, self.reduced = (), None
-        # A buffer that nobody else holds is updated in place instead of copied.
-        self._snapshot = None
-        self._update(
-            images,
-            lambda: self._updates.apply(images, entry, averaged),
-            lambda result: self._applied(entry, *result),
-        )
-
-    def _applied(self, entry: Apply, snapshot: Snapshot, non_finite: str) -> None:
-        self.at("applied")
-        self.times.count("updates")
-        for push, _ in entry.pushes:
-            self.staging.forget(_key(push))
-            self.residuals.decided(*_key(push), applied=True)
-        self._non_finite = non_finite
-        if non_finite:
-            self._backlog.later(self._on_overflow, non_finite, entry.step)
-        else:
-            self._snapshot = snapshot
-
-    def _update(self, images: Sequence[Image], work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Runs work on those images, here or in the thread."""
-        nbytes = sum(image.nbytes for image in images)
-        timed = partial(self.times.timed, "apply", work)
-        if nbytes <= INLINE_BYTES:
-            then(timed())
-        else:
-            self._backlog.in_kernels(timed, then)
 
     def _answer(self, entry: Answer) -> None:
         if entry.result is not None:
@@ -269,11 +216,11 @@ class Replay:
             if entry.result.outcome != "APPLIED":
                 self.residuals.decided(*key, applied=False)
         session = self.sessions.get(entry.worker, entry.incarnation)
-        if session is None or (entry.release is not None and self._snapshot is None):
+        if session is None or (entry.release is not None and self._rounds.snapshot is None):
             return
         sent: Outbound | None = None
-        if entry.release is not None and self._snapshot is not None:
-            sent = release = self._snapshot.release.share()
+        if entry.release is not None and self._rounds.snapshot is not None:
+            sent = release = self._rounds.snapshot.release.share()
             if session.wants(entry.release.batch):
                 sent = self._updates.with_rows(release, session.wanted)
         session.send(Outgoing(self._answer_message(entry, sent), sent))
@@ -292,8 +239,8 @@ class Replay:
             session.close(error_classes()[entry.reason](entry.detail) if entry.reason else None)
 
     def _pin(self, entry: Pin) -> None:
-        if self._snapshot is not None:
-            pinned = Pinned(self._updates.pinned(entry, self._snapshot), self._updates.views())
+        if self._rounds.snapshot is not None:
+            pinned = Pinned(self._updates.pinned(entry, self._rounds.snapshot), self._updates.views())
             self.pins.add(entry.snapshot, pinned, entry.keep_ms / 1000)
 
     @property
@@ -302,16 +249,6 @@ class Replay:
             raise LookupError("the log goes on without a job")
         return self.plan
 
-    def _image(self, push: PushId) -> Image:
-        part = self.staging.whole(_key(push))
-        if part is None:
-            raise LookupError(f"push {push} is named by the log and not here")
-        return part.image
-
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Waits until entries have made `condition` true; PeerLost after `seconds`."""
         await self._backlog.until(condition, seconds, what)
-
-
-def _key(push: PushId) -> Key:
-    return push.worker, push.incarnation, push.sequence

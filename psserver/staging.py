@@ -6,6 +6,7 @@ from grpc_ps.client.shared.errors import Full, InvalidPush, Mismatch
 from grpc_ps.client.shared.image import aligned_buffer
 from grpc_ps.protos.coordination_pb2 import Whole
 from grpc_ps.protos.parameter_server_pb2 import PushHeader
+from grpc_ps.psserver.lead.log import PushId
 from grpc_ps.psserver.part import Image, Part
 from grpc_ps.psserver.plan import Plan
 from grpc_ps.psserver.tail import Tail
@@ -17,6 +18,11 @@ Key = tuple[int, int, int]
 def key_of(header: PushHeader) -> Key:
     """Names a push: worker, incarnation, sequence."""
     return header.id.worker, header.id.incarnation, header.sequence
+
+
+def key_of_id(push: PushId) -> Key:
+    """The same for a push as the log names it."""
+    return push.worker, push.incarnation, push.sequence
 
 
 class _Place:
@@ -161,6 +167,13 @@ class Staging:
         place = self._places.get(key[:2])
         part = place.whole if place else None
         return part if part is not None and part.header.sequence == key[2] else None
+
+    def image(self, push: PushId) -> Image:
+        """What a push that the log names has brought. LookupError if it is not here whole."""
+        part = self.whole(key_of_id(push))
+        if part is None:
+            raise LookupError(f"push {push} is named by the log and not here")
+        return part.image
 
     def held(self, worker: int, incarnation: int) -> int:
         """Sequence of the last push of that life that is here whole, or decided; 0 if none."""

@@ -147,7 +147,7 @@ def check_overflow(presets: dict[str, Any], workers: int, gradient: Any, *, step
         done = run_workers(workers, lambda index: work(cluster.addresses, gradient, index))
         ended = cluster.wait_ended()
         (stop,) = cluster.history.of(Stop)
-        snapshot = cluster.servers[1]._replay._snapshot
+        snapshot = cluster.servers[1]._replay._rounds.snapshot
     why = stop.done.reason
     assert why in [f"the update to step {step} made parameter 'second' infinite or NaN" for step in steps]
     assert stop.done.exit_code == 5

@@ -12,7 +12,7 @@ from grpc_ps.client import PSClient
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import JobFailed, PsError
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.replay import INLINE_BYTES
+from grpc_ps.psserver.round_updates import INLINE_BYTES
 
 # Of two parameters one lies on each of two shards.
 SIZES = {"on-the-loop": 300, "in-the-thread": INLINE_BYTES // 4 + 16}
