@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from grpc_ps.client.answers import Answers, Reply
-from grpc_ps.client.connection import RETRIED, Connection
+from grpc_ps.client.answers import Reply
+from grpc_ps.client.exchange import Exchange
 from grpc_ps.client.heartbeat import Heartbeat, Lead
-from grpc_ps.client.keeping import Keeping
-from grpc_ps.client.links import Links, Shard
+from grpc_ps.client.links import Shard
 from grpc_ps.client.membership import Membership
 from grpc_ps.client.parameters import Array, Parameters
-from grpc_ps.client.pushes import Push
-from grpc_ps.client.row_traffic import RowTraffic, Tail, Wants
+from grpc_ps.client.row_traffic import Wants
 from grpc_ps.client.settings import Setting, from_message
-from grpc_ps.client.shared.errors import Ending, PeerLost, PsError
+from grpc_ps.client.shared.errors import Ending, PsError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.rows import Ids, Rows
-from grpc_ps.client.step_times import COMPUTE, ENCODE, INPUT, RECEIVE, StepTimes
+from grpc_ps.client.step_times import COMPUTE, ENCODE, INPUT, StepTimes
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 __all__ = ["Reply", "TrainingSession"]
@@ -83,41 +81,29 @@ class TrainingSession:
         self.on_evaluator: Callable[[int], None] = lambda global_step: None
         self._membership = membership
         self._lead = lead
-        self._images = parameters
         self._on_leave = on_leave
-        self._connection = Connection(
-            shards,
-            membership.identity,
-            membership.job if membership.opener else None,
-            reconnect_timeout,
-            first_timeout=attach_timeout,
-            recovers=membership.recovery > 0,
-            on_attached=lambda links, said: self._keeping.attached(links, said, begun=self._sequence > 0),
+        self._exchange = Exchange(
+            membership, parameters, shards, attach_timeout=attach_timeout, reconnect_timeout=reconnect_timeout
         )
         self.times = StepTimes()
         self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
         self._lock = threading.Lock()
         self._verdict: Reply | Exception | None = membership.ended
-        self._sequence = 0
-        self._push: Push | None = None
-        self._rows = RowTraffic(parameters.tables, len(shards))
-        self._keeping = Keeping([images.blocks for images in parameters.shards], membership)
         self._released: Reply | None = None
-        self._out_of_data = False
-        self._answers = Answers(len(shards), 0)
         if self._verdict is None:
             self._heartbeat.start()
 
     def open(self, values: Mapping[str, Any]) -> None:
         """Sends the initial values of all parameters to all shards. The opener calls it once, before `begin`."""
-        header = wire.PushHeader(kind=wire.PushHeader.KIND_VALUES)
-        self._start(header, self._images.flatten(values, values=True))
+        self._exchange.start(wire.PushHeader(kind=wire.PushHeader.KIND_VALUES), values)
+        if self._verdict is None:
+            self._exchange.send_push()
 
     def begin(self) -> Reply:
         """Asks what to do and waits for the first release."""
         # The opener's push is answered by itself.
-        if self._push is None and self._verdict is None:
-            self._attempt(self._ask)
+        if self._exchange.push is None and self._verdict is None:
+            self._exchange.ask()
         return self.wait()
 
     def send(
@@ -148,7 +134,9 @@ class TrainingSession:
             batch=released.batch,
             examples=examples,
         )
-        self._start(header, self._images.flatten(gradients, values=False), self._rows.tails(rows or {}, wants))
+        self._exchange.start(header, gradients, rows, wants)
+        if self._verdict is None:
+            self._exchange.send_push()
         self.times.lap(ENCODE)
 
     def wait(self) -> Reply:
@@ -160,18 +148,16 @@ class TrainingSession:
         self.times.lap(INPUT)
         while self._verdict is None:
             try:
-                reply = self._collect()
+                reply = self._exchange.collect(self.times)
             except PsError as error:
                 self._recover(error)
             else:
-                if self._push is not None and self._push.decided(reply.outcome):
+                if self._exchange.decided(reply):
                     self._heartbeat.times = self.times.step()
-                reply = self._rows.complete(reply)
-                self._released, self._push = reply, None
-                self._connection.worked()
+                self._released = reply = self._exchange.complete(reply)
                 self._heard(reply.global_step)
                 # A release that was under way when the data was used up is of no use any more.
-                if reply.done or not self._out_of_data:
+                if reply.done or not self._exchange.out_of_data:
                     return reply
         return self._ended(self._verdict)
 
@@ -185,12 +171,9 @@ class TrainingSession:
         released = self._released
         if released is None or released.batch is None:
             raise RuntimeError("`want` needs the batch of a reply: call `begin` or `wait` before")
-        wants = Wants(released.batch, ids)
-        header = wire.PushHeader(id=self._membership.identity, kind=wire.PushHeader.KIND_WANTS)
-        messages = self._rows.requests(wants, header, self._membership.chunk_bytes)
-        self._answers = Answers(len(self._images.shards), 0)
+        messages = self._exchange.want(Wants(released.batch, ids))
         if self._verdict is None:
-            self._attempt(lambda links: self._send_wants(links, messages))
+            self._exchange.send_wants(messages)
         return self.wait()
 
     def finish(self) -> Reply:
@@ -199,10 +182,10 @@ class TrainingSession:
         The batch of the last reply goes back. Returns a reply that is `done`; heartbeats go on until then. To be
         called in place of `send`, and last.
         """
-        self._out_of_data = True
-        self._answers = Answers(len(self._images.shards), 0)
+        self._exchange.out_of_data = True
+        self._exchange.question()
         if self._verdict is None:
-            self._attempt(self._ask)
+            self._exchange.ask()
         return self.wait()
 
     def note(self, local_step: int, loss: float | None = None) -> None:
@@ -229,72 +212,14 @@ class TrainingSession:
         except PsError as error:
             event(_LOGGER, "leave_failed", logging.DEBUG, why=error)
 
-    def _send_wants(self, links: Links, messages: Sequence[Iterator[bytes]]) -> None:
-        for shard, of_shard in enumerate(messages):
-            links.send_to(shard, of_shard)
-        self._ask(links)
-
-    def _start(
-        self, header: wire.PushHeader, flat: Mapping[str, memoryview], tails: Sequence[Tail] | None = None
-    ) -> None:
-        self._sequence += 1
-        header.sequence = self._sequence
-        header.id.CopyFrom(self._membership.identity)
-        self._push = Push(header, flat, self._keeping.feedback, tails)
-        self._answers = Answers(len(self._images.shards), self._sequence)
-        if self._verdict is None:
-            self._attempt(lambda links: self._send_to(links, range(len(self._images.shards))))
-
-    def _attempt(self, action: Callable[[Links], None]) -> None:
-        """Does something with the links; what fails is left to `wait`, which finds the links closed."""
-        try:
-            action(self._connection.attached())
-        except RETRIED as error:
-            event(_LOGGER, "link_broken", logging.DEBUG, why=error)
-
-    def _send_to(self, links: Links, shards: Sequence[int]) -> None:
-        push = self._push
-        if push is not None and shards:
-            size, images = self._membership.chunk_bytes, self._images.shards
-            parts = {shard: push.messages(shard, images[shard], size) for shard in shards}
-            links.send(parts, push.header.sequence)
-
-    def _ask(self, links: Links) -> None:
-        ask = wire.Ask(id=self._membership.identity, sequence=self._sequence, out_of_data=self._out_of_data)
-        links.streams[0].send(wire.PushPullRequest(ask=ask).SerializeToString())
-
-    def _collect(self) -> Reply:
-        """Reads until the answers are complete. Raises PsError when the links have ended."""
-        links = self._connection.links
-        if links is None:
-            raise PeerLost("not attached")
-        reply = None
-        while reply is None:
-            images = self._images.shards[shard := self._answers.lagging()]
-            rows = self._rows.receiver(shard)
-            answer = links.read(shard, images.released, images.destinations, self.times.answer_begins, rows)
-            self.times.lap(RECEIVE)
-            if answer.HasField("residual"):
-                self._keeping.answer(links, shard, answer.residual, self._push)
-            reply = self._answers.add(shard, answer)
-        return reply
-
     def _recover(self, error: PsError) -> None:
         """Has all links made again; or raises, or there is a verdict."""
         try:
-            self._connection.recover(error, self._resume)
+            self._exchange.recover(error)
         except PsError:
             # A shard that is gone after the job's end is no error.
             if not self._lead_says_done():
                 raise
-
-    def _resume(self, links: Links, held: Sequence[int]) -> None:
-        """Asks, and sends the push to those shards that do not hold it whole."""
-        self._answers.restart()
-        # Asked before the push can be decided: the lead answers a push that is decided already once more.
-        self._ask(links)
-        if not self._answers.decided:
-            self._send_to(links, [shard for shard, sequence in enumerate(held) if sequence < self._sequence])
 
     def _lead_says_done(self) -> bool:
         with suppress(PsError):  # A lead that does not answer says nothing: the error that led here is the one to tell.
@@ -327,13 +252,13 @@ class TrainingSession:
     def _decide(self, verdict: Reply | Exception, grace: float) -> None:
         """Ends every wait, now or after the links have had `grace` seconds to end by themselves."""
         deadline = time.monotonic() + grace
-        while self._connection.open and time.monotonic() < deadline:
+        while self._exchange.connection.open and time.monotonic() < deadline:
             time.sleep(0.02)
         with self._lock:
             self._verdict = self._verdict or verdict
-        self._connection.close()
+        self._exchange.connection.close()
 
     def _ended(self, verdict: Reply | Exception) -> Reply:
         if isinstance(verdict, Exception):
             raise verdict
-        return verdict if self._push is None else self._answers.overtaken(verdict)
+        return self._exchange.overtaken(verdict)

@@ -19,6 +19,7 @@ from saved_jobs import LR, by_number, manifest_of, state_of, summed, training, w
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.client.shared.faults import SAVING_POINTS
 from grpc_ps.protos.coordination_pb2 import Saved
+from grpc_ps.psserver.upstream import ShardReports
 
 STEPS = 24
 PRESETS = {"learning_rate": LR, "steps": STEPS}
@@ -181,7 +182,7 @@ def test_reports_of_another_folder_and_of_another_generation_do_nothing(tmp_path
     def resend() -> None:
         lead: Any = bed.servers[0]._coordinator
         for report in late:
-            lead.saved(1, report)
+            ShardReports(lead, 1).saved(report)
             assert lead.job.saving.current is None
 
     def note(shard: int, point: str) -> None:

@@ -26,7 +26,7 @@ def joined(client: PSClient) -> TrainingSession:
 def count_sent(session: TrainingSession) -> list[int]:
     """Counts the messages that the session's streams send from now on."""
     sent: list[int] = []
-    links = session._connection.links
+    links = session._exchange.connection.links
     assert links is not None
     for stream in links.streams:
         send = stream.send

@@ -92,7 +92,7 @@ def test_a_stray_push_spoils_nothing_for_the_next_worker(sequence: int) -> None:
             session = client.join("test", [scalar()])
             session.open({"w": np.zeros((), np.float32)})
             session.begin()
-            session._sequence = sequence - 1
+            session._exchange._sequence = sequence - 1
             session.send({"w": np.ones((), np.float32)}, 1)
         done = run_worker(cluster.addresses, [scalar()], constant(1.0), pushes=4)
         step, values = final_values(cluster.addresses)

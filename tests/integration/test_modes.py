@@ -55,7 +55,7 @@ def test_b29_a_second_push_for_the_same_round_is_not_counted() -> None:
             other.begin()
             one.send({"w": np.full((), 2.0, np.float32)}, 1)
             wait_for(lambda: any(member.pending for member in job.members), "the push to be whole")
-            one._sequence -= 1
+            one._exchange._sequence -= 1
             one.send({"w": np.full((), 100.0, np.float32)}, 1)  # the same number again: not taken anew
             one.send({"w": np.full((), 100.0, np.float32)}, 1)  # the next number, while the last is undecided
             with pytest.raises(InvalidPush, match="push 2 of worker 0 is not decided yet"):

@@ -193,7 +193,7 @@ def test_a_lead_that_is_told_to_end_saves_the_job_without_those_who_do_not_answe
 def test_what_is_kept_is_as_of_the_checkpoint_whatever_was_pushed_since(tmp_path: Path) -> None:
     """A push that is on its way when the checkpoint is made is not in it, nor is what it leaves."""
     with two_workers(tmp_path) as (bed, first, second):
-        kept = {name: array.copy() for name, array in second._keeping.feedback.old.items()}
+        kept = {name: array.copy() for name, array in second._exchange._keeping.feedback.old.items()}
         with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(1) as pool:
             saving = pool.submit(lambda: client.checkpoint().global_step)
             wait_for(lambda: len(bed.history.of(Save, 1)) == 2, "the entry behind that of step 0")
@@ -205,4 +205,4 @@ def test_what_is_kept_is_as_of_the_checkpoint_whatever_was_pushed_since(tmp_path
         state = state_of(tmp_path, step)
         for spec in SPECS:
             assert np.array_equal(state[spec.name, "residual.1"], kept[spec.name])
-            assert not np.array_equal(second._keeping.feedback.old[spec.name], kept[spec.name])
+            assert not np.array_equal(second._exchange._keeping.feedback.old[spec.name], kept[spec.name])

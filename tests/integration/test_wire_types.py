@@ -70,8 +70,8 @@ class Worker:
                 outcome.order.append(str(reply.outcome))
                 for name, array in gradients.items():
                     self.sums[name] += array
-            if session._keeping.feedback is not None:
-                self.kept = {name: array.copy() for name, array in session._keeping.feedback.old.items()}
+            if session._exchange._keeping.feedback is not None:
+                self.kept = {name: array.copy() for name, array in session._exchange._keeping.feedback.old.items()}
             outcome.parameters = {name: array.copy() for name, array in client.pull().values.items()}
             return outcome
 
@@ -163,8 +163,8 @@ def test_a_refused_push_gives_back_what_it_took(form: str, bad: float) -> None:
             assert (refused.outcome, refused.parameter) == ("NON_FINITE", "a")
             last = by_batch(3)
             client.push(last)
-            assert session._keeping.feedback is not None
-            kept = session._keeping.feedback.old
+            assert session._exchange._keeping.feedback is not None
+            kept = session._exchange._keeping.feedback.old
             cluster.history.wait_equal()
             sums = applied(cluster.history, 2)
             for name in ("a", "c"):
@@ -204,14 +204,14 @@ def test_a_late_push_gives_back_what_it_took(form: str) -> None:
         late = by_batch(2)
         one.push(by_batch(1))
         assert other.push(late).outcome == "LATE"
-        feedback = slow._keeping.feedback
+        feedback = slow._exchange._keeping.feedback
         assert feedback is not None
         assert not any(np.any(array) for array in feedback.old.values())
         last = by_batch(3)
         assert other.push(last).outcome == "APPLIED"
         cluster.history.wait_equal()
         sums = applied(cluster.history, 2)
-        ones = fast._keeping.feedback
+        ones = fast._exchange._keeping.feedback
         assert ones is not None
         for name in ("a", "c"):
             kept = feedback.old[name] + ones.old[name]

@@ -1,4 +1,4 @@
-"""How checkpoints are committed on shard 0, and how one generation follows another: a model of `coordinator.py`.
+"""How checkpoints are committed on shard 0, and how one generation follows another: `coordinator.py`, `commits.py`.
 
 Mirrored: an attempt whose parts are all reported is committed beside what goes on; a job that has fallen is followed by
 another one, of a new generation, from the newest whole checkpoint, once a commit that is under way has ended; all links
