@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from grpc_ps.client.shared.process import prepare_process
 
+if TYPE_CHECKING:
+    from shard_log import ShardLog
+
 prepare_process()
+
+
+@pytest.fixture
+def log() -> Iterator[ShardLog]:
+    """What is logged in this process, whatever other tests of it have set up."""
+    from shard_log import ShardLog  # which imports gRPC: most tests need neither
+
+    log = ShardLog()
+    log.begin()
+    yield log
+    log.end()
 
 
 @pytest.fixture(scope="session")

@@ -71,21 +71,16 @@ class Trainer:
         self._refused = 0
         self._loss: tf.Tensor | None = None
 
-    def train(self, session: TrainingSession, feed: Feed, *, target: int) -> None:
-        """Trains until the job is done; `target` is its last global step, zero if not known.
+    def steps(self, session: TrainingSession, feed: Feed, *, target: int) -> Iterator[Trained]:
+        """Trains until the job is done; the first step is the answer with the first parameters, without a loss.
+
+        The parameters are those of the yielded reply until the next step is asked for. `target` is the last global step
+        of the job, zero if not known.
 
         Raises:
             JobFailed: the job ended for another reason than that it is done.
             NonFinite: `NON_FINITE_LIMIT` pushes in a row were refused.
             PsError: whatever the session raises.
-        """
-        for _ in self.steps(session, feed, target=target):
-            pass
-
-    def steps(self, session: TrainingSession, feed: Feed, *, target: int) -> Iterator[Trained]:
-        """As `train`, but step by step; the first one is the answer with the first parameters, without a loss.
-
-        The parameters are those of the yielded reply until the next step is asked for.
         """
         reply = session.begin()
         self._progress.begin(session.worker, reply.global_step, target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ from grpc_ps.worker.run_folder import RunFolder
 
 FIRST = Timeline(run=7, generation=1)
 BACK_TO_5 = Timeline(run=7, generation=2, since=5)
-
-
-@pytest.fixture
-def log() -> Iterator[ShardLog]:
-    """What is logged, whatever other tests of this process have set up."""
-    log = ShardLog()
-    log.begin()
-    yield log
-    log.end()
 
 
 def write(folder: EventFolder, *steps: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,15 +22,6 @@ from grpc_ps.worker.event_folder import EventFolder, FolderTaken, Timeline
 from grpc_ps.worker.figures import Point, of_evaluation, of_job, of_worker, staleness_rows
 from grpc_ps.worker.progress import Mark, Progress
 from grpc_ps.worker.summaries import Summaries
-
-
-@pytest.fixture
-def log() -> Iterator[ShardLog]:
-    """What is logged, whatever other tests of this process have set up."""
-    log = ShardLog()
-    log.begin()
-    yield log
-    log.end()
 
 
 def member(worker: int = 0, **fields: Any) -> WorkerStatus:

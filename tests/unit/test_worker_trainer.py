@@ -83,11 +83,17 @@ def feed() -> NumberedFeed:
     return NumberedFeed(source(Line(), batch_size=100, seed=0))
 
 
+def train(loop: Trainer, session: Any, feed: Any, *, target: int) -> None:
+    """Trains to the end."""
+    for _ in loop.steps(session, feed, target=target):
+        pass
+
+
 def test_the_loop_trains_until_the_job_is_done() -> None:
     lines: list[str] = []
     loop, progress = trainer(lines)
     session = FakeSession(1000)
-    loop.train(session, feed(), target=1000)
+    train(loop, session, feed(), target=1000)
     assert session.parameters["w"][0] == pytest.approx(0.1, abs=0.0005)
     assert session.parameters["b"][0] == pytest.approx(0.3, abs=0.0005)
     assert (progress.global_step, progress.local_steps, progress.examples) == (1000, 1000, 100_000)
@@ -103,7 +109,7 @@ def test_the_gradient_is_that_of_the_released_parameters_and_the_batch() -> None
     session = FakeSession(2)
     session.parameters["w"][0] = 0.6
     loop, _ = trainer()
-    loop.train(session, feed(), target=2)
+    train(loop, session, feed(), target=2)
     x, y = source(Line(), batch_size=100, seed=0).batch(0)
     assert session.sent[0][0]["w"] == pytest.approx(float(np.mean(2 * (0.6 * x - y) * x)), rel=1e-5)
     assert session.sent[0][0]["b"] == pytest.approx(float(np.mean(2 * (0.6 * x - y))), rel=1e-5)
@@ -111,7 +117,7 @@ def test_the_gradient_is_that_of_the_released_parameters_and_the_batch() -> None
 
 def test_outcomes_are_counted() -> None:
     loop, progress = trainer()
-    loop.train(FakeSession(3, ("LATE", "APPLIED", "LATE")), feed(), target=3)
+    train(loop, FakeSession(3, ("LATE", "APPLIED", "LATE")), feed(), target=3)
     assert progress.outcomes == {"APPLIED": 3, "LATE": 2}
     assert (progress.global_step, progress.local_steps) == (3, 5)
 
@@ -119,7 +125,7 @@ def test_outcomes_are_counted() -> None:
 def test_with_overlap_every_push_but_the_first_is_of_the_release_before() -> None:
     loop, progress = trainer(overlap=True)
     session = FakeSession(1000)
-    loop.train(session, feed(), target=1000)
+    train(loop, session, feed(), target=1000)
     assert session.base_steps == [0, *range(999)]
     assert (progress.global_step, progress.local_steps, progress.outcomes) == (1000, 1000, {"APPLIED": 1000})
     assert session.parameters["w"][0] == pytest.approx(0.1, abs=0.0005)
@@ -129,7 +135,7 @@ def test_with_overlap_every_push_but_the_first_is_of_the_release_before() -> Non
 def test_with_overlap_the_gradient_is_that_of_the_parameters_before() -> None:
     session = FakeSession(2)
     session.parameters["w"][0] = 0.6
-    trainer(overlap=True)[0].train(session, feed(), target=2)
+    train(trainer(overlap=True)[0], session, feed(), target=2)
     x, y = source(Line(), batch_size=100, seed=0).batch(1)
     assert session.sent[1][0]["w"] == pytest.approx(float(np.mean(2 * (0.6 * x - y) * x)), rel=1e-5)
 
@@ -137,7 +143,7 @@ def test_with_overlap_the_gradient_is_that_of_the_parameters_before() -> None:
 def test_a_late_push_ends_the_overlap() -> None:
     session = FakeSession(6, ("APPLIED", "APPLIED", "LATE"))
     loop, progress = trainer(overlap=True)
-    loop.train(session, feed(), target=6)
+    train(loop, session, feed(), target=6)
     assert session.base_steps == [0, 0, 1, 2, 3, 4, 5]
     assert progress.outcomes == {"APPLIED": 6, "LATE": 1}
 
@@ -146,32 +152,32 @@ def test_a_late_push_ends_the_overlap() -> None:
 def test_nothing_overlaps_in_rounds(settings: Mapping[str, Any]) -> None:
     session = FakeSession(3)
     session.settings = settings
-    trainer(overlap=True)[0].train(session, feed(), target=3)
+    train(trainer(overlap=True)[0], session, feed(), target=3)
     assert session.base_steps == [0, 1, 2]
 
 
 def test_non_finite_pushes_in_a_row_end_a_worker_that_overlaps() -> None:
     session = FakeSession(3, ("NON_FINITE",) * 9)
     with pytest.raises(NonFinite, match="5 pushes in a row"):
-        trainer(overlap=True)[0].train(session, feed(), target=3)
+        train(trainer(overlap=True)[0], session, feed(), target=3)
     assert session.base_steps == [0] * NON_FINITE_LIMIT
 
 
 def test_b91_non_finite_pushes_in_a_row_end_the_worker() -> None:
     refused = ("NON_FINITE",) * (NON_FINITE_LIMIT - 1)
     loop, progress = trainer()
-    loop.train(FakeSession(3, (*refused, "APPLIED", *refused)), feed(), target=3)
+    train(loop, FakeSession(3, (*refused, "APPLIED", *refused)), feed(), target=3)
     assert progress.outcomes["NON_FINITE"] == 2 * (NON_FINITE_LIMIT - 1)
     session = FakeSession(3, ("NON_FINITE",) * 9)
     with pytest.raises(NonFinite, match="5 pushes in a row had NaN or infinity in parameter 'w' at global step 0"):
-        trainer()[0].train(session, feed(), target=3)
+        train(trainer()[0], session, feed(), target=3)
     assert len(session.sent) == NON_FINITE_LIMIT
 
 
 def test_a_job_that_ends_otherwise_ends_the_worker_so() -> None:
     last = {"exit_code": 5, "reason": "parameter 'w' is not finite"}
     with pytest.raises(JobFailed, match="parameter 'w' is not finite") as caught:
-        trainer()[0].train(FakeSession(2, last=last), feed(), target=9)
+        train(trainer()[0], FakeSession(2, last=last), feed(), target=9)
     assert caught.value.exit_code == 5
 
 
@@ -179,7 +185,7 @@ def test_a_job_that_is_done_at_once_has_no_steps() -> None:
     session = FakeSession(0)
     session.begin = lambda: reply(7, batch=None, done=True)  # type: ignore[method-assign]
     loop, progress = trainer()
-    loop.train(session, feed(), target=7)
+    train(loop, session, feed(), target=7)
     assert (progress.global_step, progress.local_steps, progress.loss) == (7, 0, None)
 
 
@@ -204,7 +210,7 @@ def test_a_worker_whose_data_is_used_up_waits_for_the_end() -> None:
 
     session.finish = finish  # type: ignore[attr-defined]
     loop, progress = trainer()
-    loop.train(session, Short(), target=9)
+    train(loop, session, Short(), target=9)
     assert finished == [2]
     assert (progress.global_step, progress.local_steps, progress.outcomes) == (9, 2, {"APPLIED": 2})
     assert progress.ended == "accuracy 0.98 >= 0.97 at step 9"
@@ -222,7 +228,7 @@ def test_a_worker_without_any_data_trains_nothing_and_ends_well() -> None:
     session = FakeSession(9)
     session.finish = lambda: reply(4, batch=None, done=True)  # type: ignore[attr-defined]
     loop, progress = trainer(lines)
-    loop.train(session, Empty(), target=9)
+    train(loop, session, Empty(), target=9)
     progress.finish({})
     assert (progress.global_step, progress.local_steps, session.sent) == (4, 0, [])
     assert "target step 4 already reached: global_step 4, local_step 0, loss = none" in lines[-1]
@@ -231,11 +237,11 @@ def test_a_worker_without_any_data_trains_nothing_and_ends_well() -> None:
 def test_only_the_evaluator_evaluates() -> None:
     asked: list[int] = []
     session = FakeSession(4)
-    trainer(evaluate=asked.append)[0].train(session, feed(), target=4)
+    train(trainer(evaluate=asked.append)[0], session, feed(), target=4)
     assert asked == []
     session = FakeSession(4)
     session.evaluator = True
-    trainer(evaluate=asked.append)[0].train(session, feed(), target=4)
+    train(trainer(evaluate=asked.append)[0], session, feed(), target=4)
     assert asked == [1, 2, 3, 4]
 
 
