@@ -12,62 +12,16 @@ from typing import TypeAlias
 import numpy as np
 
 from grpc_ps.client.shared.checkpoint_format import Piece, residual_slot
-from grpc_ps.client.shared.codec import ChunkView
-from grpc_ps.client.shared.errors import Corrupt, InvalidPush
+from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos.parameter_server_pb2 import Answer, PushHeader, ResidualRequest
-from grpc_ps.psserver.finite import all_finite
+from grpc_ps.psserver.residual_part import ResidualPart
 
 logger = logging.getLogger(__name__)
 
 Kept: TypeAlias = Sequence[tuple[Piece, memoryview]]
 Ask: TypeAlias = Callable[[int, int, Answer], None]
-
-
-class ResidualPart:
-    """What one worker keeps back of this shard's blocks, on its way in.
-
-    Attributes:
-        dropped: nobody waits for it any more.
-    """
-
-    def __init__(self, worker: int, size: int, buffer: Bytes, done: Callable[[], None]) -> None:
-        self.dropped = False
-        self.buffer = buffer
-        self._worker = worker
-        self._size = size
-        self._done = done
-        self._received = 0
-
-    def write(self, chunk: ChunkView) -> None:
-        """Takes the next chunk.
-
-        Raises:
-            InvalidPush: for a gap, a repetition, bytes beyond the image, or a number that is not finite.
-            Corrupt: for a chunk whose sum is wrong.
-        """
-        start, end = chunk.offset, chunk.offset + len(chunk.data)
-        if start != self._received or start == end or end > self._size:
-            raise InvalidPush(
-                f"{self}: a chunk of {len(chunk.data)} bytes at {start}, expected one at {self._received}"
-            )
-        if not chunk.check():
-            raise Corrupt(f"{self}: the sum of the chunk at {start} is wrong")
-        data = np.frombuffer(chunk.data, np.uint8)
-        if not all_finite(data.view(np.float32)):
-            raise InvalidPush(f"{self}: it has infinite numbers or NaN")
-        self.buffer[start:end] = data
-        self._received = end
-
-    def finish(self) -> None:
-        """Declares it whole. Raises InvalidPush if bytes are missing."""
-        if self._received != self._size:
-            raise InvalidPush(f"{self}: ended after {self._received} of {self._size} bytes")
-        self._done()
-
-    def __str__(self) -> str:
-        return f"what worker {self._worker} keeps back"
 
 
 @dataclass

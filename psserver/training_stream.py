@@ -18,7 +18,7 @@ from grpc_ps.psserver.part import Part, check_length
 from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
-from grpc_ps.psserver.residuals import ResidualPart
+from grpc_ps.psserver.residual_part import ResidualPart
 from grpc_ps.psserver.sessions import Outgoing, Session
 from grpc_ps.psserver.snapshot import image_messages
 from grpc_ps.psserver.tail import WantsPart
