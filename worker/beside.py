@@ -12,7 +12,8 @@ from grpc_ps.client import ClusterStatus, PSClient
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.worker.config import WorkerConfig
-from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.evaluation import Evaluation
+from grpc_ps.worker.evaluator import Evaluator
 from grpc_ps.worker.loading import ModelFactory, model_with_data
 from grpc_ps.worker.progress import metrics_text
 

@@ -43,7 +43,7 @@ def _check_model(config: WorkerConfig) -> None:
     from grpc_ps.worker.loading import fit, load_data, model_factory
 
     start_tensorflow(threads=config.threads, device=config.device)
-    from grpc_ps.worker.evaluate import Evaluator, check_until
+    from grpc_ps.worker.evaluator import Evaluator, check_until
     from grpc_ps.worker.initial import check_initial
     from grpc_ps.worker.settings import until_metric
     from grpc_ps.worker.tables import dense_specs, model_specs

@@ -10,7 +10,7 @@ from grpc_ps.client import ParameterSpec, PSClient
 from grpc_ps.client.shared.errors import Mismatch, UsageError
 from grpc_ps.models import Array, FitsData
 from grpc_ps.worker.config import WorkerConfig
-from grpc_ps.worker.evaluate import Evaluator
+from grpc_ps.worker.evaluator import Evaluator
 from grpc_ps.worker.loading import fit, load_data, model_factory, model_with_data
 from grpc_ps.worker.progress import metrics_text
 from grpc_ps.worker.tables import dense_specs, model_specs

@@ -18,7 +18,8 @@ from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.data import Feed, NumberedFeed, source
 from grpc_ps.worker.device import placed
 from grpc_ps.worker.downloading import fetch_data
-from grpc_ps.worker.evaluate import Evaluation, Evaluator, Report, check_until, report_evaluation
+from grpc_ps.worker.evaluation import Evaluation, Report, report_evaluation
+from grpc_ps.worker.evaluator import Evaluator, check_until
 from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.initial import check_initial
 from grpc_ps.worker.loading import ModelFactory, fit, load_data

@@ -14,7 +14,7 @@ from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import ModelError
 from grpc_ps.models.keras_model import KerasModel
 from grpc_ps.models.keras_optimizers import optimizer_defaults
-from grpc_ps.worker.evaluate import Evaluator
+from grpc_ps.worker.evaluator import Evaluator
 from grpc_ps.worker.settings import default_settings
 from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.step import Step

@@ -230,7 +230,7 @@ import tensorflow as tf
 from grpc_ps.models.datasets import digits
 from grpc_ps.models.mnist import Mnist
 from grpc_ps.worker.data import NumberedFeed, source
-from grpc_ps.worker.evaluate import Evaluator
+from grpc_ps.worker.evaluator import Evaluator
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.tensors import aligned_array
 from grpc_ps.worker.variables import Variables, parameter_specs

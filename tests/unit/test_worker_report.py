@@ -16,7 +16,7 @@ from fake_shards import GRADIENTS, IDENTITY, FakeLead, FakeShard, answer, sessio
 
 from grpc_ps.client.shared.errors import Fenced, PeerLost, PsError, UsageError
 from grpc_ps.protos import parameter_server_pb2 as wire
-from grpc_ps.worker.evaluate import Evaluation, report_evaluation
+from grpc_ps.worker.evaluation import Evaluation, report_evaluation
 
 
 class RefusingLead(FakeLead):

@@ -17,7 +17,8 @@ from grpc_ps.client.shared.errors import PeerLost
 from grpc_ps.models.datasets import digits
 from grpc_ps.models.datasets.arrays import ArrayDataset
 from grpc_ps.models.mnist import Mnist
-from grpc_ps.worker.evaluate import Evaluation, Evaluator
+from grpc_ps.worker.evaluation import Evaluation
+from grpc_ps.worker.evaluator import Evaluator
 from grpc_ps.worker.progress import Progress
 from grpc_ps.worker.variables import read_values
 
