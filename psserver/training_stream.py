@@ -7,21 +7,18 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_ps.client.shared.codec import ChunkView, detach_chunk
-from grpc_ps.client.shared.errors import Fenced, InvalidPush
+from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.protos import job_pb2
-from grpc_ps.protos.parameter_server_pb2 import Ask, Attached, PushHeader, PushPullRequest, PushPullResponse
+from grpc_ps.protos.parameter_server_pb2 import Attached, PushPullResponse
 from grpc_ps.psserver.aio import EOF, first_message
+from grpc_ps.psserver.incoming import Incoming, check_alone, parse
 from grpc_ps.psserver.lead.coordinator import Coordinator
-from grpc_ps.psserver.part import Part, check_length
 from grpc_ps.psserver.peer_limits import Unattached
 from grpc_ps.psserver.plan import check_same
 from grpc_ps.psserver.replay import Replay
-from grpc_ps.psserver.residual_part import ResidualPart
 from grpc_ps.psserver.sessions import Outgoing, Session
 from grpc_ps.psserver.snapshot import image_messages
-from grpc_ps.psserver.tail import WantsPart
 from grpc_ps.psserver.turns import Turns
 from grpc_ps.psserver.upstream import Upstream
 
@@ -56,8 +53,6 @@ class TrainingStream:
         self._turns = turns
         self._session: Session
         self._restored: tuple[Layout, Bytes] | None = None
-        self._part: Part | ResidualPart | WantsPart | None = None
-        self._skipping = False
 
     async def run(self, unattached: Unattached) -> None:
         """Serves the stream to its end.
@@ -96,10 +91,10 @@ class TrainingStream:
         data: Any = await first_message(self._context, self._replay.patience)
         if data is EOF:
             raise InvalidPush("the stream ended before `attach`")
-        request, chunk = _parse(data)
+        request, chunk = parse(data)
         if not request.HasField("attach"):
             raise InvalidPush("the first message of a training stream is `attach`")
-        _check_alone("attach", request, chunk)
+        check_alone("attach", request, chunk)
         attach, replay = request.attach, self._replay
         worker, incarnation = attach.id.worker, attach.id.incarnation
         replay.identity.check_run(attach.id)
@@ -154,6 +149,7 @@ class TrainingStream:
 
     async def _read(self) -> None:
         read, closed, traffic = self._context.read, self._session.closed, self._replay.sessions.traffic
+        incoming = Incoming(self._session, self._replay, self._upstream, self._coordinator)
         while True:
             data: Any = await read()
             await self._turns.take()
@@ -161,92 +157,7 @@ class TrainingStream:
             if data is EOF or closed.done():
                 return
             traffic.received += len(data)
-            self._take(*_parse(data))
-
-    def _take(self, request: PushPullRequest, chunk: ChunkView | None) -> None:
-        if request.HasField("ask"):
-            _check_alone("ask", request, chunk)
-            self._ask(request.ask)
-            return
-        if request.HasField("attach"):
-            raise InvalidPush("the stream is attached already")
-        if request.HasField("header"):
-            self._begin(request.header)
-        if self._part is not None and self._part.dropped:
-            # Decided before all of it was here: the rest is of no interest.
-            self._part, self._skipping = None, True
-        if chunk is not None and not self._skipping:
-            with self._replay.times.during("stage"):
-                part = self._unfinished()
-                if not isinstance(part, Part):
-                    check_length(part, chunk, self._replay.chunk_bytes)
-                part.write(chunk)
-        if request.end:
-            self._end()
-
-    def _ask(self, ask: Ask) -> None:
-        self._check_mine(ask.id)
-        self._check_between("`ask`")
-        if self._coordinator is None:
-            raise InvalidPush("`ask` goes to shard 0")
-        self._coordinator.ask(ask.id.worker, ask.id.incarnation, ask.sequence, out_of_data=ask.out_of_data)
-
-    def _check_between(self, what: str) -> None:
-        """Refuses what may not come in the middle of a push that is not decided."""
-        if self._part is not None and not self._part.dropped:
-            raise InvalidPush(f"{self._part}: not ended before {what}")
-
-    def _check_mine(self, identity: job_pb2.Identity) -> None:
-        self._replay.identity.check(identity)
-        if (identity.worker, identity.incarnation) != (self._session.worker, self._session.incarnation):
-            raise Fenced("the message is of another worker than its stream")
-
-    def _begin(self, header: PushHeader) -> None:
-        self._check_mine(header.id)
-        self._replay.admission.check(header.id.worker, header.id.incarnation)
-        if header.kind == PushHeader.KIND_RESIDUAL and isinstance(self._part, Part):
-            # Another shard has told the worker that this push is late; here that may not have been carried out yet.
-            self._replay.staging.drop(self._session.worker, self._session.incarnation)
-        self._check_between("the next push")
-        if header.kind == PushHeader.KIND_RESIDUAL:
-            self._part = self._replay.residuals.receive(header)
-            self._skipping = self._part is None
-            return
-        if header.kind == PushHeader.KIND_WANTS and self._replay.plan is not None and self._replay.plan.tables.specs:
-            self._part, self._skipping = WantsPart(header, self._replay.plan.tables), False
-            return
-        if header.kind not in (PushHeader.KIND_GRADIENTS, PushHeader.KIND_VALUES):
-            raise InvalidPush(f"push {header.sequence}: unknown kind {header.kind}")
-        values = header.kind == PushHeader.KIND_VALUES
-        if not values and not header.examples:
-            raise InvalidPush(f"push {header.sequence}: no examples")
-        self._part = self._replay.staging.begin(header)
-        self._replay.at("pushed.header")
-        self._skipping = self._part is None
-        if self._part is not None and not values and self._coordinator is not None:
-            # Its round may be closed; then it is dropped in this very call.
-            self._coordinator.begun(header)
-
-    def _unfinished(self) -> Part | ResidualPart | WantsPart:
-        if self._part is None:
-            raise InvalidPush("a chunk or an end without a header")
-        return self._part
-
-    def _end(self) -> None:
-        if self._skipping:
-            self._skipping = False
-            return
-        part = self._unfinished()
-        self._part = None
-        with self._replay.times.during("stage"):
-            report = part.finish()
-        if not isinstance(part, ResidualPart):
-            self._session.wanted = part.wanted or self._session.wanted
-        if report is None:
-            return
-        self._replay.times.count("pushes")
-        self._replay.at("pushed.whole")
-        self._upstream.whole(report)
+            incoming.take(*parse(data))
 
     async def _write(self) -> None:
         session, write, times = self._session, self._context.write, self._replay.times
@@ -271,15 +182,3 @@ class TrainingStream:
             head.end = True
             return [head.SerializeToString()]
         return outgoing.snapshot.messages(head, PushPullResponse)
-
-
-def _parse(data: bytes) -> tuple[PushPullRequest, ChunkView | None]:
-    try:
-        return detach_chunk(PushPullRequest, data)
-    except ValueError as error:
-        raise InvalidPush(str(error)) from error
-
-
-def _check_alone(name: str, request: PushPullRequest, chunk: ChunkView | None) -> None:
-    if chunk is not None or len(request.ListFields()) > 1:
-        raise InvalidPush(f"`{name}` stands alone in its message")
