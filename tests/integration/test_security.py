@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -14,7 +13,6 @@ import pytest
 from flaky_link import FlakyLink, links_to
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from history import wait_for
 from light_worker import Gradient, constant, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 from secure_bed import SECRETS, STRANGER, Bed, known_tokens
@@ -24,7 +22,6 @@ from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import (
     REASON_KEY,
     Forbidden,
-    Full,
     PeerUnreachable,
     PsError,
     Unauthenticated,
@@ -32,9 +29,7 @@ from grpc_ps.client.shared.errors import (
 )
 from grpc_ps.client.shared.security import Security, ServerSecurity
 from grpc_ps.client.shared.tokens import Role
-from grpc_ps.psserver import server, worker_service
 from grpc_ps.psserver.access import LEAST_ROLES, OPEN
-from grpc_ps.psserver.peer_limits import Allowances, Unattached
 
 SPEC = ParameterSpec(name="a_secret_layer", shape=(3,), dtype="float32")
 PRESETS = {"learning_rate": 2.0**-10, "steps": 987_654, "seed": 424242}
@@ -291,34 +286,3 @@ def test_training_with_tls_and_tokens_reconnects_and_never_shows_a_token(
     assert np.unique(list(done[0].parameters.values())).tolist() == [-10 / 1024]
     assert caplog.records
     assert not any(secret in caplog.text for secret in SECRETS)
-
-
-def test_a_connection_that_calls_without_end_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "Allowances", lambda: Allowances(per_second=0.001, at_once=5))
-    cluster = LocalCluster(1, presets=PRESETS)
-    with cluster, PSClient(cluster.addresses) as wild, PSClient(cluster.addresses) as calm:
-        for _ in range(5):
-            wild.status()
-        with pytest.raises(Full, match="too many calls on this connection"):
-            wild.status()
-        assert calm.status().phase == "empty"
-
-
-def test_streams_that_never_attach_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    unattached = Unattached(limit=3)
-    monkeypatch.setattr(worker_service, "Unattached", lambda: unattached)
-    with LocalCluster(1, presets=PRESETS) as cluster, grpc.insecure_channel(cluster.addresses) as channel:
-        stream = channel.stream_stream("/grpc_ps.v1.ParameterServer/PushPull", None, None)
-        silence: SimpleQueue[bytes] = SimpleQueue()
-        silent = [stream(iter(silence.get, b"")) for _ in range(3)]
-        wait_for(lambda: unattached.count == 3, "three silent streams")
-        with pytest.raises(grpc.RpcError) as caught:
-            next(stream(iter([]), timeout=DEADLINE))
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert dict(caught.value.trailing_metadata())[REASON_KEY] == "FULL"
-        for one in silent:
-            one.cancel()
-            silence.put(b"")
-        wait_for(lambda: unattached.count == 0, "their end")
-        done = run_worker(cluster.addresses, [scalar()], constant(1.0), pushes=3)
-        assert (done.outcomes["APPLIED"], unattached.count) == (3, 0)

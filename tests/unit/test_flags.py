@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from typed_flags import refusal, run, server, tool
 
-from grpc_ps.client.shared.flags import Command, Group, Whole
-from grpc_ps.client.shared.job_flags import JOB_FLAGS, check_job_flags, flag_of, job_options, stated_flags
+from grpc_ps.client.shared.job_flags import JOB_FLAGS, flag_of
 from grpc_ps.protos import job_pb2
-from grpc_ps.psserver.lead.schedule import schedule
 from grpc_ps.psserver.lead.until import parse_until
-
-
-@click.command(cls=Command)
-@click.option("--shard", type=Whole(0, 9), required=True)
-@click.option("--port", type=Whole(0, 65535))
-@job_options()
-def server(**flags: Any) -> job_pb2.Settings:
-    check_job_flags(flags)
-    return job_pb2.Settings(**stated_flags(flags))
-
-
-@click.group(cls=Group)
-def tool() -> None:
-    """A group."""
-
-
-@tool.command()
-@job_options("mode", "steps")
-def launch(**flags: Any) -> dict[str, Any]:
-    return flags
-
-
-def run(command: click.Command, *args: str) -> Any:
-    return command.main(list(args), "prog", standalone_mode=False)
-
-
-def refusal(command: click.Command, *args: str) -> str:
-    with pytest.raises(click.UsageError) as caught:
-        run(command, *args)
-    return caught.value.format_message()
 
 
 @pytest.mark.parametrize(
@@ -206,68 +172,6 @@ def test_until_guesses_no_direction(metric: str) -> None:
     assert refusal(server, "--shard=1", "--until", f"{metric} = 1e-2") == f"--until {metric} = 1e-2: {rule}"
 
 
-SCHEDULES = [
-    "constant", "exponential:100:0.5", "staircase:1:2", "cosine:10", "cosine:10:0", "cosine:10:1", "cosine:10:1e-2",
-    "piecewise:10=0.1", "piecewise:1=0.1,2=1e-3,30=5", f"cosine:{(1 << 63) - 1}", "exponential:5:+.5",
-]  # fmt: skip
-NO_SCHEDULES = [
-    "", "const", "constant:1", "constant:", "exponential", "exponential:100", "exponential:0:0.5", "exponential:-1:0.5",
-    "exponential:1.5:0.5", "exponential:10:0", "exponential:10:-1", "exponential:10:nan", "exponential:10:inf",
-    "exponential:10:x", "exponential:10:0.5:1", "staircase:10:", "cosine", "cosine:", "cosine:0", "cosine:10:2",
-    "cosine:10:-0.1", "cosine:10:1:1", f"cosine:{1 << 63}", "piecewise", "piecewise:", "piecewise:10", "piecewise:10=",
-    "piecewise:=1", "piecewise:10=0", "piecewise:20=0.1,10=0.1", "piecewise:10=0.1,10=0.2", "piecewise:10=0.1,",
-    "piecewise:1=2=3", "linear:3", " constant", "Constant", "cosine:\u0661", "cosine:+1", "cosine:1_0",
-    "cosine:" + "9" * 5000,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("typed", SCHEDULES)
-def test_schedules_that_the_lead_takes_are_taken(typed: str) -> None:
-    assert schedule(typed, 0.1)(0) > 0
-    assert run(server, "--shard=1", "--schedule", typed) == job_pb2.Settings(schedule=typed)
-
-
-@pytest.mark.parametrize("typed", NO_SCHEDULES)
-def test_b08_schedules_that_the_lead_refuses_are_refused(typed: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        schedule(typed, 0.1)
-    assert refusal(server, "--shard=1", "--schedule", typed).startswith(f"--schedule {typed}: must be constant, ")
-
-
-PIECES = (
-    "constant",
-    "exponential",
-    "staircase",
-    "cosine",
-    "piecewise",
-    ":",
-    "=",
-    ",",
-    "0",
-    "1",
-    "20",
-    "0.5",
-    "-",
-    "e",
-    "nan",
-)
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
-def test_a_flag_and_the_lead_take_the_same_schedules(typed: str) -> None:
-    try:
-        schedule(typed, 0.1)
-        taken = True
-    except ValueError:
-        taken = False
-    try:
-        run(server, "--shard=1", f"--schedule={typed}")
-    except click.UsageError:
-        assert not taken
-    else:
-        assert taken
-
-
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -304,58 +208,6 @@ def test_flags_that_exclude_each_other_are_refused(typed: str, message: str) -> 
 )
 def test_flags_that_go_together_are_taken(typed: str) -> None:
     assert run(server, "--shard=1", *typed.split()) != job_pb2.Settings()
-
-
-@pytest.mark.parametrize(
-    ("typed", "push", "pull"),
-    [
-        ("--wire-dtype bfloat16", "bfloat16", "bfloat16"),
-        ("--push-dtype float16", "float16", ""),
-        ("--pull-dtype bfloat16", "", "bfloat16"),
-        ("--wire-dtype bfloat16 --pull-dtype float32", "bfloat16", "float32"),
-        ("--pull-dtype float32 --wire-dtype bfloat16", "bfloat16", "float32"),
-    ],
-)
-def test_one_flag_says_both_types_and_either_may_be_another(typed: str, push: str, pull: str) -> None:
-    stated = run(server, "--shard=1", *typed.split())
-    assert (stated.push_dtype, stated.pull_dtype) == (push, pull)
-    assert (stated.HasField("push_dtype"), stated.HasField("pull_dtype")) == (bool(push), bool(pull))
-
-
-@pytest.mark.parametrize("flag", ["--wire-dtype", "--push-dtype", "--pull-dtype"])
-def test_a_type_that_does_not_travel_is_refused(flag: str) -> None:
-    said = refusal(server, "--shard=1", flag, "bfloat")
-    assert said == f"{flag} bfloat: must be one of float32, bfloat16, float16 (did you mean bfloat16?)"
-
-
-@pytest.mark.parametrize(
-    ("typed", "setting"),
-    [
-        ("topk:.01", "topk:0.01"),
-        ("topk:0.010", "topk:0.01"),
-        ("topk:0.4", "topk:0.4"),
-        ("", ""),
-    ],
-)
-def test_a_ratio_is_written_in_one_way(typed: str, setting: str) -> None:
-    stated = run(server, "--shard=1", "--compress", typed)
-    assert (stated.compress, stated.HasField("compress")) == (setting, True)
-
-
-@pytest.mark.parametrize("typed", ["topk:0", "topk:0.5", "topk", "0.01", "topk:-1", "topk:1e-3"])
-def test_another_compression_is_refused(typed: str) -> None:
-    said = refusal(server, "--shard=1", "--compress", typed)
-    rule = "a decimal above 0 and below 1/2 with push_dtype float32: else pushes are not shorter"
-    assert said == f"--compress {typed}: must be topk:RATIO, {rule}"
-
-
-@pytest.mark.parametrize("flag", ["--push-dtype", "--wire-dtype"])
-@pytest.mark.parametrize("first", [True, False])
-def test_the_limit_of_a_ratio_is_that_of_the_type_in_whatever_order(flag: str, first: bool) -> None:
-    typed = [[flag, "bfloat16"], ["--compress", "topk:0.4"]]
-    said = refusal(server, "--shard=1", *(word for pair in (typed if first else typed[::-1]) for word in pair))
-    rule = "a decimal above 0 and below 1/3 with push_dtype bfloat16: else pushes are not shorter"
-    assert said == f"--compress topk:0.4: must be topk:RATIO, {rule}"
 
 
 def test_help_shows_choices_and_topics() -> None:

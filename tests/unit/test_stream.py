@@ -3,112 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from fake_call import GOOD, IMAGE, LAYOUT, VALUE, Response, chunk, read, release, stream
 
-from grpc_ps.client.pushes import push_messages
-from grpc_ps.client.shared.blocks import ParameterSpec, cut
-from grpc_ps.client.shared.codec import detach_chunk, encode_message
 from grpc_ps.client.shared.errors import Corrupt, Fenced, PeerLost, PeerUnreachable, trailing_metadata
-from grpc_ps.client.shared.image import gather, values_layout
-from grpc_ps.client.stream import WINDOW, TrainingStream
+from grpc_ps.client.stream import WINDOW
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
-
-SPEC = ParameterSpec(name="w", shape=(50,), dtype="float32")
-LAYOUT = values_layout(cut(SPEC))
-VALUE = np.arange(50, dtype=np.float32)
-IMAGE = b"".join(gather(LAYOUT, 0, 256, [VALUE.view(np.uint8).data]))
-Response = wire.PushPullResponse
-
-
-class FakeCall(grpc.RpcError):
-    """A bidirectional call. `requests` is read by the test, `responses` are what it answers."""
-
-    def __init__(self, requests: Iterator[bytes], responses: list[bytes] | None = None) -> None:
-        self.requests = requests
-        self.responses: SimpleQueue[bytes | None] = SimpleQueue()
-        for response in responses or []:
-            self.responses.put(response)
-        self.status: tuple[grpc.StatusCode, str, Any] | None = None
-        self._callbacks: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        self._callbacks.append(callback)
-        return True
-
-    def end(self, code: grpc.StatusCode, details: str = "", metadata: Any = ()) -> None:
-        with self._lock:
-            if self.status is not None:
-                return
-            self.status = (code, details, metadata)
-        self.responses.put(None)
-        for callback in self._callbacks:
-            callback()
-
-    def cancel(self) -> None:
-        self.end(grpc.StatusCode.CANCELLED, "Locally cancelled by application!")
-
-    def __next__(self) -> bytes:
-        response = self.responses.get()
-        if response is None:
-            self.responses.put(None)
-            if self.code() is grpc.StatusCode.OK:
-                raise StopIteration
-            raise self
-        return response
-
-    def code(self) -> grpc.StatusCode:
-        assert self.status is not None
-        return self.status[0]
-
-    def details(self) -> str:
-        assert self.status is not None
-        return self.status[1]
-
-    def trailing_metadata(self) -> Any:
-        assert self.status is not None
-        return self.status[2]
-
-
-def stream(*responses: bytes) -> tuple[TrainingStream, FakeCall, list[None]]:
-    calls: list[FakeCall] = []
-    ended: list[None] = []
-
-    def start(requests: Iterator[bytes]) -> FakeCall:
-        calls.append(FakeCall(requests, list(responses)))
-        return calls[0]
-
-    one = TrainingStream(start, "a:1", lambda: ended.append(None))
-    return one, calls[0], ended
-
-
-def release(total: int = 256, **more: int) -> wire.Answer:
-    return wire.Answer(position=4, release=wire.Release(batch=2, total_bytes=total), **more)
-
-
-def chunk(message: Response, offset: int, data: bytes) -> bytes:
-    return encode_message(message, offset, [data])
-
-
-GOOD = [
-    chunk(Response(answer=release()), 0, IMAGE[:128]),
-    chunk(Response(), 128, IMAGE[128:192]),
-    chunk(Response(end=True), 192, IMAGE[192:]),
-]
-
-
-def read(*responses: bytes) -> tuple[wire.Answer, np.ndarray]:
-    one, _, _ = stream(*responses)
-    destination = np.zeros(50, np.float32)
-    return one.read_answer(LAYOUT, [destination.view(np.uint8)]), destination
 
 
 def test_release_is_written_chunk_by_chunk() -> None:
@@ -226,98 +132,3 @@ def test_close_wakes_reader_and_sender() -> None:
     assert len(errors) == 2
     assert one.failure() is None
     assert list(call.requests) == [bytes([number]) for number in range(WINDOW)]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Waits for what another thread does."""
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def test_answer_is_read_ahead_without_a_wait_and_then_as_always() -> None:
-    one, call, _ = stream()
-    assert one.peek() is None
-    one.read_ahead()
-    one.read_ahead()
-    assert one.peek() is None
-    for response in GOOD:
-        call.responses.put(response)
-    until(lambda: one.peek() is not None)
-    assert one.peek() == release()
-    destination = np.zeros(50, np.float32)
-    assert one.read_answer(LAYOUT, [destination.view(np.uint8)]) == release()
-    assert np.array_equal(destination, VALUE)
-    assert call.responses.empty()
-    assert one.peek() is None
-
-
-QUIET = [
-    wire.Answer(position=3, residual=wire.ResidualRequest(position=3, applied=1)),
-    wire.Answer(position=3, global_step=1),
-]
-
-
-@pytest.mark.parametrize("quiet", QUIET, ids=["request", "position"])
-def test_an_answer_that_says_nothing_of_a_push_does_not_hide_the_next_one(quiet: wire.Answer) -> None:
-    one, call, _ = stream(Response(answer=quiet, end=True).SerializeToString())
-    one.read_ahead()
-    until(lambda: one.peek() == quiet)
-    late = wire.Answer(position=4, result=wire.PushResult(sequence=2, outcome=wire.OUTCOME_LATE))
-    one.read_ahead()
-    one.read_ahead()
-    assert one.peek() is None
-    call.responses.put(Response(answer=late, end=True).SerializeToString())
-    until(lambda: one.peek() == late)
-    one.read_ahead()
-    # All is read in order.
-    call.responses.put(Response(answer=late, end=True).SerializeToString())
-    assert [one.read_answer(LAYOUT, []) for _ in range(3)] == [quiet, late, late]
-    assert call.responses.empty()
-
-
-@pytest.mark.parametrize("response", [GOOD[1], b"\xff\xff\xff"], ids=["no-answer", "garbage"])
-def test_what_is_no_answer_is_not_shown_ahead_and_refused_when_it_is_read(response: bytes) -> None:
-    one, call, _ = stream(response)
-    one.read_ahead()
-    until(call.responses.empty)
-    assert one.peek() is None
-    with pytest.raises(Corrupt, match=r"^a:1: "):
-        one.read_answer(LAYOUT, [])
-
-
-@pytest.mark.parametrize("end", ["refused", "finished", "closed"])
-def test_end_of_a_stream_that_is_read_ahead(end: str) -> None:
-    one, call, _ = stream()
-    one.read_ahead()
-    error = Fenced("worker 1 lost its lease")
-    if end == "refused":
-        call.end(error.status, str(error), trailing_metadata(error))
-    elif end == "finished":
-        call.end(grpc.StatusCode.OK)
-    else:
-        one.close()
-    assert one.peek() is None
-    with pytest.raises(Fenced if end == "refused" else PeerLost):
-        one.read_answer(LAYOUT, [])
-
-
-def test_push_is_header_chunks_and_end() -> None:
-    header = wire.PushHeader(sequence=3, total_bytes=256)
-    messages = [
-        detach_chunk(wire.PushPullRequest, message)
-        for message in push_messages(header, LAYOUT, 128, [VALUE.view(np.uint8).data])
-    ]
-    assert [message for message, _ in messages] == [
-        wire.PushPullRequest(header=header),
-        wire.PushPullRequest(end=True),
-    ]
-    assert b"".join(part.data for _, part in messages if part) == IMAGE
-    assert [part.offset for _, part in messages if part] == [0, 128]
-
-
-def test_push_to_a_shard_without_blocks_is_one_message() -> None:
-    header = wire.PushHeader(sequence=3)
-    messages = list(push_messages(header, values_layout([]), 128, []))
-    assert messages == [wire.PushPullRequest(header=header, end=True).SerializeToString()]
