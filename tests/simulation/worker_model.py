@@ -15,6 +15,7 @@ from simulation.breaks import Breaks
 from simulation.events import Life
 from simulation.lease_model import Lease
 from simulation.messages import Header
+from simulation.reader_model import read
 from simulation.sender_model import Sender
 from simulation.sleep import Sleep
 from simulation.stream import Stream
@@ -76,7 +77,7 @@ class Worker:
         self.sequence = self._refused = 0
         self.push: Header | None = None
         self.answers = Answers(shards, 0)
-        self.versions: list[int] = [0] * shards
+        self.versions, self._boots = [0] * shards, [0] * shards
         self._reply = Reply()
         self.ahead: Reply | None = None
         self.overlaps = self.world.scenario.overlaps and self.nonce % 2 == 0
@@ -84,7 +85,6 @@ class Worker:
         self._fresh = True
         self.sender.stop()
         self.recovering: float | None = None
-        self._boots: list[int] = [0] * shards
         self._breaks = Breaks()
 
     @property
@@ -192,19 +192,8 @@ class Worker:
 
     def collect(self) -> None:
         """Reads what the shards have answered."""
-        answers, streams = self.answers, self.streams
-        while True:
-            shard = answers.lagging()
-            inbox = streams[shard].inbox
-            if not inbox:
-                return
-            answer, version = inbox.popleft()
-            if answer.release is not None:
-                self.versions[shard] = version
-            reply = answers.add(shard, answer)
-            if reply is not None:
-                self._replied(reply)
-                return
+        if (reply := read(self.answers, self.streams, self.versions)) is not None:
+            self._replied(reply)
 
     def _replied(self, reply: Reply) -> None:
         push, self.push = self.push, None
