@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from grpc_ps.client.shared.errors import Untrusted, from_rpc_error
-from grpc_ps.client.shared.handshakes import closed
+from grpc_ps.client.shared.handshakes import unlike
 from grpc_ps.client.shared.security import Security
 
 # Seconds for gRPC's thread that watches a channel to end.
@@ -89,7 +89,7 @@ class Reachability:
             return {address: now - self._missing[address] for address in self._channels if address in self._missing}
 
     def hints(self) -> list[str]:
-        """Returns, for peers that take connections and close them at once, what may be wrong, each with its address.
+        """Returns, for what takes connections and is no shard, what may be wrong, each with its address.
 
         Raises:
             Untrusted: TLS says that a peer is not to be trusted; waiting for that one is in vain.
@@ -123,5 +123,5 @@ def _why_not(channel: grpc.Channel, address: str) -> str | None:
         if isinstance(refusal := from_rpc_error(error, address), Untrusted):
             raise refusal from error
         failure: Any = error
-        return closed(failure.details() or "")
+        return unlike(failure.details() or "")
     return None

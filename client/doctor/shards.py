@@ -18,8 +18,6 @@ from grpc_ps.client.shared.errors import (
     Forbidden,
     Mismatch,
     NotLead,
-    PeerLost,
-    PeerUnreachable,
     PsError,
     Unauthenticated,
     from_rpc_error,
@@ -93,21 +91,11 @@ def check_health(name: str, shard: ShardClient, seconds: float) -> Check | None:
         answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
     except grpc.RpcError as error:
         failure = from_rpc_error(error, shard.address)
-        if isinstance(failure, Mismatch):
-            return fail(name, f"{shard.address}: speaks gRPC, and is no psserver: mend the list in --ps", PEER)
-        if isinstance(failure, (PeerLost, PeerUnreachable)):
-            # It took a connection a moment ago.
-            text = f"{shard.address}: something listens there that does not speak gRPC, or wants TLS: is it a psserver?"
-            return fail(name, f"{text} ({_detail(error)})", PEER)
-        return fail(name, str(failure), failure.exit_code)
+        # Whatever it is, it is no other setting of this job, which a mismatch would be.
+        return fail(name, str(failure), PEER if isinstance(failure, Mismatch) else failure.exit_code)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         return fail(name, f"{shard.address}: says that it does not serve: is it ending?", PEER)
     return None
-
-
-def _detail(error: object) -> str:
-    details = error.details() if isinstance(error, grpc.Call) else ""
-    return " ".join((details or "no details").split())[:120]
 
 
 def _check_protocol(name: str, shard: ShardClient, seconds: float) -> list[Check]:

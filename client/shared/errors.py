@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import grpc
 
-from grpc_ps.client.shared.handshakes import closed, untrusted
+from grpc_ps.client.shared.handshakes import unlike, unresolved, untrusted
 
 REASON_KEY = "grpc-ps-reason"
 EXIT_CODE_KEY = "grpc-ps-exit-code"
@@ -237,7 +237,7 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> PsError:
     metadata = _metadata(error)
     cls = error_classes().get(metadata.get(REASON_KEY, ""))
     if cls is None:
-        return _from_status(code, f"{address}: {details or code.name}")
+        return _from_status(code, address, details)
     if cls is JobFailed:
         return JobFailed(details, exit_code=int(metadata.get(EXIT_CODE_KEY, "4")))
     return cls(details)
@@ -255,25 +255,34 @@ def _metadata(error: Any) -> dict[str, str]:
     return {key: value for key, value in pairs or () if isinstance(value, str)}
 
 
-def _from_status(code: grpc.StatusCode, text: str) -> PsError:
+def _from_status(code: grpc.StatusCode, address: str, details: str) -> PsError:
+    text = f"{address}: {details or code.name}"
+    if code is grpc.StatusCode.UNAVAILABLE and (why := untrusted(details)) is not None:
+        return Untrusted(f"{address}: {why}")
+    # What a server that is none of gRPC's says may come under any status.
+    if (why := unlike(details)) is not None:
+        return PeerUnreachable(f"{address}: {why}")
     if code is grpc.StatusCode.UNAVAILABLE:
-        address, _, details = text.partition(": ")
-        if (why := untrusted(details)) is not None:
-            return Untrusted(f"{address}: {why}")
-        if (why := closed(details)) is not None:
-            text = f"{address}: {why}"
-        elif details.startswith("failed to connect"):
-            text = f"{address}: nothing answers there (is the job over, or the address wrong?)"
-        return PeerUnreachable(text)
+        return PeerUnreachable(_unreachable(address, details) or text)
     if code is grpc.StatusCode.UNKNOWN and "Stream removed" in text:
         # What gRPC calls a connection that broke while a message was on its way, now and then.
         return PeerLost(text)
-    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL):
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return PeerLost(f"{address}: no answer in time (is its process stopped, or a link cut?)")
+    if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL):
         return PeerLost(text)
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return Unauthenticated(text)
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return Forbidden(text)
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return Mismatch(f"{text} (is this a psserver of this version?)")
+        return Mismatch(f"{address}: speaks gRPC, and is no psserver of this version: mend the list in --ps")
     return JobFailed(f"{text} ({code.name})")
+
+
+def _unreachable(address: str, details: str) -> str:
+    if unresolved(details):
+        return f"{address}: the name of its host cannot be resolved; is it spelled right?"
+    if details.startswith("failed to connect"):
+        return f"{address}: nothing answers there (is the job over, or the address wrong?)"
+    return ""

@@ -31,7 +31,7 @@ def test_a_cluster_with_certificates_and_tokens(tmp_path: Path) -> None:
         assert psctl("set", "--pause", *trust, *reader) == (2, f"psctl: error: {wrong}")
         without = "the cluster takes no call without a token (--token-file)"
         assert psctl("status", *trust) == (2, f"psctl: error: {without}")
-        plain = f"{address}: it closes each connection at once (does it want TLS: --tls-ca?)"
+        plain = f"{address}: it closes each connection at once (does it want TLS, --tls-ca, or is it no psserver?)"
         assert psctl("status") == (4, f"psctl: error: {plain}")
         arguments = " ".join(psutil.Process(shard.process.pid).cmdline())
         assert psctl("stop", *trust, *admin) == (0, "")

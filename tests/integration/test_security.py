@@ -166,7 +166,7 @@ DISTRUST: list[tuple[str, Callable[[Bed], Security], type[PsError], str]] = [
         "good",
         lambda bed: Security(),
         PeerUnreachable,
-        "it closes each connection at once (does it want TLS: --tls-ca?)",
+        "it closes each connection at once (does it want TLS, --tls-ca, or is it no psserver?)",
     ),
     (
         "plain",

@@ -64,7 +64,11 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 def test_status_without_reason_names_the_address(code: grpc.StatusCode, cls: type[PsError]) -> None:
     received = from_rpc_error(FakeRpcError(code, None), "10.0.0.1:2222")
     assert type(received) is cls
-    assert str(received).startswith(f"10.0.0.1:2222: {code.name}")
+    says = {
+        grpc.StatusCode.DEADLINE_EXCEEDED: "no answer in time (is its process stopped, or a link cut?)",
+        grpc.StatusCode.UNIMPLEMENTED: "speaks gRPC, and is no psserver of this version: mend the list in --ps",
+    }
+    assert str(received).startswith(f"10.0.0.1:2222: {says.get(code, code.name)}")
 
 
 def test_refusal_of_a_real_server_is_its_class() -> None:
@@ -108,9 +112,14 @@ _VERIFYING = f"{_CONNECTING}Tls handshake failed: OPENSSL_internal:CERTIFICATE_V
         (f"{_VERIFYING}invalid CA certificate: OK", errors.Untrusted, "is not accepted: invalid CA certificate"),
         (f"{_CONNECTING}Hostname Verification Check failed.", errors.Untrusted, "its certificate is for another name"),
         (f"{_CONNECTING}OPENSSL_internal:WRONG_VERSION_NUMBER", errors.Untrusted, "it does not speak TLS"),
-        (f"{_CONNECTING}Socket closed", errors.PeerUnreachable, "does it want TLS: --tls-ca?"),
+        (f"{_CONNECTING}Socket closed", errors.PeerUnreachable, "does it want TLS, --tls-ca"),
         (f"{_CONNECTING}Secure read failed (Socket closed)", errors.PeerUnreachable, "want a client's certificate"),
+        (f"{_CONNECTING}recvmsg:Connection reset by peer (104)", errors.PeerUnreachable, "does it want TLS, --tls-ca"),
         (f"{_CONNECTING}Connection refused (111)", errors.PeerUnreachable, "nothing answers there"),
+        (f"{_CONNECTING}Failed parsing HTTP/2 (Expected SETTINGS)", errors.PeerUnreachable, "that is no psserver"),
+        ("Received http2 header with status: 502", errors.PeerUnreachable, "that is no psserver"),
+        (f"{_CONNECTING}timed out before receiving SETTINGS frame", errors.PeerUnreachable, "and says nothing"),
+        ("errors resolving a: Domain name not found", errors.PeerUnreachable, "its host cannot be resolved"),
         ("Socket closed", errors.PeerUnreachable, "Socket closed"),
     ],
 )
