@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -132,12 +132,19 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StandingWorker:
-    """A worker that stands by: the number of the job that it carries out, 0 if none, and its last failure, if any."""
+    """A worker that stands by.
+
+    Attributes:
+        carrying: number of the job that it carries out, 0 if none.
+        silent_ms: milliseconds since it was last heard of.
+        failure: the last words of its last failure, if any, and `failed` the number of the job of that.
+    """
 
     name: str
     carrying: int
     silent_ms: int
     failure: str
+    failed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +203,11 @@ class JobQueue:
 
     def standing(self) -> tuple[StandingWorker, ...]:
         """The workers that stand by."""
-        found = self._lead.list_jobs(wire.ListJobsRequest()).standing
-        return tuple(
-            StandingWorker(name=it.name, carrying=it.carrying, silent_ms=it.silent_ms, failure=it.failure)
-            for it in sorted(found, key=lambda it: it.name)
-        )
+        return _by_name(self._lead.list_jobs(wire.ListJobsRequest()).standing)
+
+    def lost(self) -> tuple[StandingWorker, ...]:
+        """Workers that stood by and vanished within the last hour: killed, stopped, or cut off."""
+        return _by_name(self._lead.list_jobs(wire.ListJobsRequest()).lost)
 
     def get(self, number: int) -> JobStatus:
         """The job of that number. Raises UsageError if the lead does not know it."""
@@ -245,6 +252,14 @@ class JobQueue:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _by_name(found: Iterable[wire.StandingWorker]) -> tuple[StandingWorker, ...]:
+    workers = (
+        StandingWorker(name=it.name, carrying=it.carrying, silent_ms=it.silent_ms, failure=it.failure, failed=it.failed)
+        for it in found
+    )
+    return tuple(sorted(workers, key=lambda worker: worker.name))
 
 
 def job_status(message: wire.JobStatus) -> JobStatus:

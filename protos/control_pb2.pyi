@@ -270,24 +270,28 @@ class ListJobsRequest(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs", "standing")
+    __slots__ = ("jobs", "standing", "lost")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     standing: _containers.RepeatedCompositeFieldContainer[StandingWorker]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., standing: _Optional[_Iterable[_Union[StandingWorker, _Mapping]]] = ...) -> None: ...
+    lost: _containers.RepeatedCompositeFieldContainer[StandingWorker]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., standing: _Optional[_Iterable[_Union[StandingWorker, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[StandingWorker, _Mapping]]] = ...) -> None: ...
 
 class StandingWorker(_message.Message):
-    __slots__ = ("name", "carrying", "silent_ms", "failure")
+    __slots__ = ("name", "carrying", "silent_ms", "failure", "failed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CARRYING_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     name: str
     carrying: int
     silent_ms: int
     failure: str
-    def __init__(self, name: _Optional[str] = ..., carrying: _Optional[int] = ..., silent_ms: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+    failed: int
+    def __init__(self, name: _Optional[str] = ..., carrying: _Optional[int] = ..., silent_ms: _Optional[int] = ..., failure: _Optional[str] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("number", "name", "model", "state", "run", "global_step", "steps", "exit_code", "reason", "submitted_ms", "started_ms", "ended_ms", "workers", "loss", "batches", "examples", "running_ms", "evaluation", "waiting_for", "generation")

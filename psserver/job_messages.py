@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.job_flags import JOB_FLAGS
 from grpc_ps.client.shared.submission import MAX_ARGUMENTS, MAX_NAME, MAX_VALUE, OPTIONS, check_submission
@@ -9,7 +11,7 @@ from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.jobs import Jobs
 from grpc_ps.psserver.lead.queue import QueuedJob, Submission
-from grpc_ps.psserver.lead.standing import Ended
+from grpc_ps.psserver.lead.standing import Ended, StandingWorker
 from grpc_ps.psserver.messages import stated
 from grpc_ps.psserver.standing_calls import Caller, Told
 
@@ -92,18 +94,20 @@ def list_message(jobs: Jobs, number: int, now: float, generation: int, waiting_f
     """The jobs and the workers that stand by; or the one job of that number, for whoever follows it."""
     shown = [job for job in jobs.queue if number in (0, job.number)]
     runs = {job.run: job.number for job in jobs.queue if job.run}
-    return wire.ListJobsResponse(
-        jobs=[job_status(jobs, job, generation, waiting_for) for job in shown],
-        standing=[
-            wire.StandingWorker(
-                name=worker.name,
-                carrying=runs.get(worker.carrying, 0),
-                silent_ms=max(0, int((now - worker.last) * 1000)),
-                failure=worker.failure,
-            )
-            for worker in jobs.standing
-            if not number
-        ],
+    response = wire.ListJobsResponse(jobs=[job_status(jobs, job, generation, waiting_for) for job in shown])
+    if not number:
+        response.standing.extend(_standing(worker, runs, now) for worker in jobs.standing)
+        response.lost.extend(_standing(worker, runs, now) for worker in jobs.standing.lost)
+    return response
+
+
+def _standing(worker: StandingWorker, runs: Mapping[int, int], now: float) -> wire.StandingWorker:
+    return wire.StandingWorker(
+        name=worker.name,
+        carrying=runs.get(worker.carrying, 0),
+        silent_ms=max(0, int((now - worker.last) * 1000)),
+        failure=worker.failure,
+        failed=runs.get(worker.tried, 0) if worker.failure else 0,
     )
 
 

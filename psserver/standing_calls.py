@@ -95,7 +95,9 @@ class StandingCalls:
         return worker
 
     def _ended(self, caller: Caller, ended: Ended) -> None:
-        worker, current = self._called(replace(caller, carrying=0)), self._jobs.queue.current
-        self._jobs.standing.ended(worker, ended, current.run if current is not None else 0)
+        jobs, current = self._jobs, self._jobs.queue.current
+        worker = self._called(replace(caller, carrying=0))
+        over = jobs.present is None or jobs.present.run != ended.run
+        jobs.standing.ended(worker, ended, current.run if current is not None else 0, over=over)
         if ended.exit_code:
             event(logger, "part_failed", logging.WARNING, name=caller.name, code=ended.exit_code, why=ended.reason)

@@ -60,7 +60,8 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         saved: what `Checkpoint` answers, or is refused with.
         gone: the readings, by their numbers, in place of which nobody answers.
         submitted: what came to `SubmitJob`; `number` is the answer, or what it is refused with.
-        jobs: what `ListJobs` answers, one after the other and the last one again and again; `standing` goes with each.
+        jobs: what `ListJobs` answers, one after the other and the last one again and again, each with `standing` and
+            `lost`.
         cancelled: what came to `CancelJob`.
     """
 
@@ -80,6 +81,7 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         self.number: int | PsError = 3
         self.jobs: list[list[wire.JobStatus]] = []
         self.standing: list[wire.StandingWorker] = []
+        self.lost: list[wire.StandingWorker] = []
         self.cancelled: list[int] = []
 
     def __enter__(self) -> FakeControl:
@@ -116,7 +118,7 @@ class FakeControl(control_pb2_grpc.ControlServicer):
     def ListJobs(self, request: wire.ListJobsRequest, context: grpc.ServicerContext) -> wire.ListJobsResponse:
         now = self.jobs.pop(0) if len(self.jobs) > 1 else (self.jobs or [[]])[0]
         found = [job for job in now if request.number in (0, job.number)]
-        return wire.ListJobsResponse(jobs=found, standing=self.standing)
+        return wire.ListJobsResponse(jobs=found, standing=self.standing, lost=self.lost)
 
     def CancelJob(self, request: wire.CancelJobRequest, context: grpc.ServicerContext) -> wire.CancelJobResponse:
         self.cancelled.append(request.number)

@@ -23,15 +23,17 @@ from grpc_ps.client.shared.flags import Command
 def jobs(ps: str | None, log_dir: Path | None, as_json: bool) -> None:
     """Lists the jobs that were submitted: those that wait, the one that runs, and the newest that have ended."""
     with connect(ps, log_dir) as client:
-        found, standing = client.jobs.list(), client.jobs.standing()
+        found, standing, lost = client.jobs.list(), client.jobs.standing(), client.jobs.lost()
     if as_json:
-        record = {"jobs": [job.to_dict() for job in found], "standing": [asdict(worker) for worker in standing]}
-        click.echo(json.dumps(record))
+        workers = {"standing": list(map(asdict, standing)), "lost": list(map(asdict, lost))}
+        click.echo(json.dumps({"jobs": [job.to_dict() for job in found], **workers}))
     else:
-        tables.console().print(picture(found, standing))
+        tables.console().print(picture(found, standing, lost))
 
 
-def picture(found: tuple[JobStatus, ...], standing: tuple[StandingWorker, ...]) -> Group:
+def picture(
+    found: tuple[JobStatus, ...], standing: tuple[StandingWorker, ...], lost: tuple[StandingWorker, ...] = ()
+) -> Group:
     """Returns the jobs as a table, and the standing workers in lines."""
     table = tables.make_table("jobs", "job", "name", "model", "state", "step", "workers", "exit", "submitted", "took")
     for job in found:
@@ -43,8 +45,18 @@ def picture(found: tuple[JobStatus, ...], standing: tuple[StandingWorker, ...]) 
     carrying = sum(bool(worker.carrying) for worker in standing)
     lines = [f"{tables.counted(len(standing), 'standing worker')}, {carrying} of them carrying out a job"]
     lines += [f"job {job.number}: {' '.join(job.reason.split())}" for job in found if job.reason]
-    lines += [f"{worker.name}: {worker.failure}" for worker in standing if worker.failure]
+    lines += [f"{_of_job(worker.failed)}{worker.name}: {worker.failure}" for worker in standing if worker.failure]
+    lines += [f"{_of_job(worker.carrying)}{worker.name}: {gone(worker)}" for worker in lost]
     return Group(table, *map(Text, lines))
+
+
+def _of_job(number: int) -> str:
+    return f"job {number}: " if number else ""
+
+
+def gone(worker: StandingWorker) -> str:
+    """Returns for people what is known of a worker that stands by no more."""
+    return f"lost, not heard of for {worker.silent_ms / 1000:.0f} s (was it killed or stopped, is its machine there?)"
 
 
 def _time(milliseconds: int) -> str:

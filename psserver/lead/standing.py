@@ -14,6 +14,8 @@ MAX_STANDING = 10_000
 """Workers that stand by at once."""
 TRIES = 3
 """Times that a worker gets one job, where another try may end better."""
+LOST_SECONDS, MAX_LOST = 3600.0, 20
+"""For how long workers that have vanished are remembered, and how many of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class StandingWorker:
         carrying: the run of the job that it carries out, or was told to; 0 if none.
         tried: the run that it carried out last, and `failures` how often that failed here.
         hopeless: it would fail again.
-        failure: the last words of its last failure.
+        failure: the last words of its last failure; empty where it only ended together with its job.
     """
 
     nonce: int
@@ -52,11 +54,15 @@ class Standing:
 
     Args:
         lease: seconds without a call after which a worker is gone.
+
+    Attributes:
+        lost: those that went so, without a word; the newest last. For people.
     """
 
     def __init__(self, lease: float) -> None:
         self.lease = lease
         self._workers: dict[int, StandingWorker] = {}
+        self.lost: list[StandingWorker] = []
         # Of the present run: how processes for it have failed, the first one first.
         self._failed: list[Done] = []
 
@@ -73,11 +79,15 @@ class Standing:
             if len(self._workers) >= MAX_STANDING:
                 raise Refusal("FULL", f"{MAX_STANDING} workers stand by already")
             worker = self._workers[nonce] = StandingWorker(nonce=nonce, name=name, last=now)
+            self.lost = [other for other in self.lost if other.nonce != nonce]
         worker.last, worker.carrying = now, carrying
         return worker
 
-    def ended(self, worker: StandingWorker, ended: Ended, present: int) -> None:
-        """Its process for a job has ended; `present` is the run that is carried out now."""
+    def ended(self, worker: StandingWorker, ended: Ended, present: int, *, over: bool = False) -> None:
+        """Its process for a job has ended; `present` is the run that is carried out now.
+
+        `over` says that the job itself was over before: what a process says of that is no failure of this worker's.
+        """
         worker.carrying = 0
         if worker.tried != ended.run:
             worker.tried, worker.failures = ended.run, 0
@@ -85,10 +95,11 @@ class Standing:
             worker.hopeless, worker.failure = True, ""
             return
         worker.failures += 1
-        worker.failure = ended.reason or f"exit code {ended.exit_code}"
+        said = ended.reason or f"exit code {ended.exit_code}"
+        worker.failure = "" if over else said
         worker.hopeless = not _may_end_better(ended.exit_code) or worker.failures >= TRIES
         if ended.run == present:
-            self._failed.append(Done(ended.exit_code, f"{worker.name}: {worker.failure}"))
+            self._failed.append(Done(ended.exit_code, f"{worker.name}: {said}"))
 
     def leave(self, nonce: int) -> None:
         """A worker goes."""
@@ -99,6 +110,7 @@ class Standing:
         gone = [worker for worker in self if now - worker.last > self.lease]
         for worker in gone:
             self.leave(worker.nonce)
+        self.lost = [worker for worker in (*self.lost, *gone) if now - worker.last <= LOST_SECONDS][-MAX_LOST:]
         return gone
 
     def begin(self) -> None:

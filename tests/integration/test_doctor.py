@@ -158,7 +158,8 @@ def test_what_is_no_shard() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["status"], ["jobs"], ["stop"], ["placement"], ["set", "--pause"], ["checkpoint"], ["health"], ["watch"]]
+    "command",
+    [["status"], ["jobs"], ["stop"], ["placement"], ["set", "--pause"], ["checkpoint"], ["health"], ["watch"]],
 )
 def test_all_commands_say_the_same_of_what_is_no_shard(command: list[str]) -> None:
     with web_server() as web, pytest.raises(PsError) as caught:

@@ -18,7 +18,7 @@ from shard_process import shard_process
 from standing_workers import LightStanding, by_name, until, until_ended
 
 from grpc_ps.client import PSClient
-from grpc_ps.client.jobs import JobRequest
+from grpc_ps.client.jobs import Carried, JobRequest
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import Mismatch, UsageError, WrongRun
 from grpc_ps.protos import control_pb2 as wire
@@ -72,7 +72,7 @@ def test_jobs_are_carried_out_one_after_the_other_on_a_cleared_store(shards: int
 
 
 def test_the_queue_its_order_and_cancelling() -> None:
-    with standing() as (_, client):
+    with standing() as (cluster, client):
         running, waiting, cancelled = (client.jobs.submit(job(name, steps=FOREVER)) for name in "abc")
         now = until(client, running, lambda it: it.workers == 2 and it.state == "running" and it.global_step > 0)
         assert [it.state for it in client.jobs.list()] == ["running", "queued", "queued"]
@@ -89,6 +89,14 @@ def test_the_queue_its_order_and_cancelling() -> None:
         assert ended.reason == f"cancelled at global step {ended.global_step}"
         until(client, waiting, lambda it: it.state == "running")
         assert client.status().job_number == waiting
+        with PSClient(cluster.addresses) as other:
+            gone = Carried(number=running, run=now.run, exit_code=4, reason="that job is gone")
+            other.jobs.wait(0.0, ended=gone)
+            assert {it.failure for it in client.jobs.standing()} == {""}, "it only ended with its job"
+            run = client.jobs.get(waiting).run
+            other.jobs.wait(0.0, ended=Carried(number=waiting, run=run, exit_code=3, reason="no data"))
+            assert [(it.failure, it.failed) for it in client.jobs.standing() if it.failure] == [("no data", waiting)]
+            other.jobs.leave(5.0)
         client.jobs.cancel(waiting)
         until_ended(client, waiting)
         with pytest.raises(UsageError, match="there is no job 9"):
@@ -134,6 +142,7 @@ def test_a_standing_worker_that_vanishes_leaves_the_job_to_the_others() -> None:
         until(client, number, lambda it: it.global_step > step)
         deadline = until(client, number, lambda it: len(client.jobs.standing()) == 1)
         assert deadline.state == "running"
+        assert [it.carrying for it in client.jobs.lost()] == [number]
         client.jobs.cancel(number)
         until_ended(client, number)
         assert until_ended(client, client.jobs.submit(job("b"))).state == "done"

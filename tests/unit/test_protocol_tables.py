@@ -152,6 +152,7 @@ def seconds(text: str) -> list[float]:
         ("unary calls of one connection", peer_limits.CALLS_AT_ONCE),
         ("jobs that wait in the queue, and that have ended and are remembered", queue.MAX_QUEUED),
         ("standing workers", standing.MAX_STANDING),
+        ("those that have vanished and are remembered, for an hour", standing.MAX_LOST),
         (
             "arguments of a submitted job; characters of its name; of an argument, an option or a setting",
             submission.MAX_ARGUMENTS,

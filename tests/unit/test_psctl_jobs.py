@@ -216,8 +216,9 @@ def test_the_jobs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeControl() as lead:
         present = running(10, 2500, number=4, workers=2, started_ms=2000)
         lead.jobs = [[FAILED, present, job_status("QUEUED", number=5)]]
-        busy, idle = wire.StandingWorker(name="a:1", carrying=4), wire.StandingWorker(name="b:2", failure="no data")
-        lead.standing = [busy, idle]
+        busy = wire.StandingWorker(name="a:1", carrying=4)
+        lead.standing = [busy, wire.StandingWorker(name="b:2", failure="no data", failed=3)]
+        lead.lost = [wire.StandingWorker(name="c:3", carrying=4, silent_ms=35_000)]
         assert run(["jobs", "--ps", lead.address]) == 0
     output = capsys.readouterr().out
     rows = [row.split(" ") for row in table_rows(output, "jobs")]
@@ -229,12 +230,13 @@ def test_the_jobs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert (rows[0][7], rows[1][7], rows[1][-2:]) == ("3", "2", ["2.5", "s"])
     assert "2 standing workers, 1 of them carrying out a job" in output
     assert "job 3: host:1: /d: no such folder" in output
-    assert "b:2: no data" in output
+    assert "job 3: b:2: no data" in output
+    assert "job 4: c:3: lost, not heard of for 35 s (was it killed or stopped" in output
     with FakeControl() as lead:
         lead.jobs = [[running(10, 100)]]
         assert run(["jobs", "--ps", lead.address, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert (record["jobs"][0]["number"], record["standing"]) == (3, [])
+    assert (record["jobs"][0]["number"], record["standing"], record["lost"]) == (3, [], [])
 
 
 def test_a_job_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:

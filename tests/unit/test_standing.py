@@ -10,7 +10,16 @@ from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Submission
 from grpc_ps.psserver.lead.refusal import Refusal
 from grpc_ps.psserver.lead.settings import complete
-from grpc_ps.psserver.lead.standing import MAX_STANDING, TRIES, Ended, Standing, StandingWorker, places
+from grpc_ps.psserver.lead.standing import (
+    LOST_SECONDS,
+    MAX_LOST,
+    MAX_STANDING,
+    TRIES,
+    Ended,
+    Standing,
+    StandingWorker,
+    places,
+)
 
 
 def job_with(run: int = 7) -> QueuedJob:
@@ -57,6 +66,24 @@ def test_a_worker_that_is_silent_for_a_lease_is_gone_and_its_place_free() -> Non
     assert standing.expire(now=10.1) == [one]
     assert standing.take(two, job, places=1)
     assert len(standing) == 1
+
+
+def test_who_vanished_is_remembered_for_people() -> None:
+    standing = Standing(lease=10.0)
+    one, two, _ = stand(standing, 1, 2, 3)
+    standing.leave(3)
+    standing.call(2, "host:2", 0, now=5.0)
+    standing.expire(now=11.0)
+    assert standing.lost == [one], "who says that it goes is not lost"
+    standing.expire(now=16.0)
+    assert standing.lost == [one, two]
+    stand(standing, 1, now=17.0)
+    assert standing.lost == [two], "it has come back"
+    standing.expire(now=5.0 + LOST_SECONDS + 1)
+    assert [worker.nonce for worker in standing.lost] == [1], "that was long ago"
+    stand(standing, *range(100, 100 + MAX_LOST), now=20_000.0)
+    standing.expire(now=20_011.0)
+    assert [worker.nonce for worker in standing.lost] == list(range(100, 100 + MAX_LOST))
 
 
 @pytest.mark.parametrize("code", [2, 3, 5, 6])
@@ -117,6 +144,15 @@ def test_a_process_that_ended_well_is_not_started_again_for_the_same_job() -> No
     fail(standing, worker, 0)
     assert not standing.take(worker, job, places=1)
     assert (standing.failure(job), worker.failure) == (None, "")
+
+
+def test_what_a_process_says_whose_job_was_over_is_no_failure() -> None:
+    standing = Standing(lease=10.0)
+    (worker,) = stand(standing, 1)
+    fail(standing, worker, 3, reason="no data")
+    assert worker.failure == "no data"
+    standing.ended(worker, Ended(run=6, exit_code=4, reason="that job is gone"), present=7, over=True)
+    assert worker.failure == ""
 
 
 def test_the_workers_are_bounded() -> None:
