@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from grpc_ps.client import ParameterSpec
+from grpc_ps.client.shared.blocks import FLOATING
 from grpc_ps.client.shared.durable import reporting, sync_folder
-from grpc_ps.client.shared.errors import CheckpointError, UsageError
+from grpc_ps.client.shared.errors import CheckpointError, Mismatch, UsageError
+from grpc_ps.client.shared.flags import typed
 from grpc_ps.models import Model, ModelError, Predicts
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.device import placed
-from grpc_ps.worker.initial import InitialFile, check_initial
+from grpc_ps.worker.initial import InitialFile, Tensor
 from grpc_ps.worker.loading import fit, load_data, model_factory
 from grpc_ps.worker.variables import parameter_specs, wire_name
 
@@ -48,19 +51,38 @@ def export(config: WorkerConfig, weights: InitialFile, target: Path, *, form: st
 
     Raises:
         UsageError: the model cannot be made, or not be written in that form.
-        DataError: the weights are not this model's.
+        Mismatch: the weights are another model's.
+        DataError: the file of weights cannot be read.
         CheckpointError: the disk does not take it; what was there is as it was.
     """
     model = _made(config)
     write = _keras_writer(config, model) if form == KERAS else _saved_model_writer(config, model)
     specs = parameter_specs(model.variables)
-    check_initial(weights, specs)
+    _check_fits(config, weights.tensors, specs)
     values = weights.load(specs)
     for variable in model.variables:
         variable.assign(values[wire_name(variable)])
     with reporting(target, "written"), _tensorflows_errors(target):
         nbytes = _replace(target, write)
     return Exported(target, form, len(specs), nbytes)
+
+
+def _check_fits(config: WorkerConfig, weights: Mapping[str, Tensor], specs: Sequence[ParameterSpec]) -> None:
+    """Refuses weights that are not exactly the model's: with some left out it would be another one, without a word."""
+    arguments = tuple(f"{name}={value}" for name, value in config.arguments.items())
+    model = " ".join(typed({"model": config.model, "model_arg": arguments}))
+    own = {spec.name: _form(spec.dtype, spec.shape) for spec in specs}
+    given = {name: _form(tensor.dtype, tensor.shape) for name, tensor in weights.items()}
+    for name in (*own, *sorted(given.keys() - own.keys())):
+        mine, theirs = own.get(name, "not there"), given.get(name, "not there")
+        if mine != theirs:
+            what = f"parameter {name!r} is {mine} in the model, and {theirs} among the weights"
+            raise Mismatch(f"{model}: {what}; give --model and --model-arg as the job has them")
+
+
+def _form(dtype: str, shape: Sequence[int]) -> str:
+    """For people, and to be compared: any floating type will do for another one."""
+    return f"{'floating' if dtype in FLOATING else dtype} {list(shape)}"
 
 
 def _made(config: WorkerConfig) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from grpc_ps.client.commands.weights import write_weights
-from grpc_ps.client.shared.errors import CheckpointError, UsageError
+from grpc_ps.client.shared.errors import CheckpointError, Mismatch, UsageError
 from grpc_ps.client.shared.export_target import check_target, form_of
 from grpc_ps.models.mnist import Mnist
 from grpc_ps.worker import export as module
@@ -98,6 +99,26 @@ def test_a_model_of_ours_is_served_by_its_signature(tmp_path: Path, weights: Cal
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-6)
     with pytest.raises(UsageError, match=r"^--model mnist: is no Keras model"):
         export(config("mnist", hidden=5), given, tmp_path / "m.keras", form="keras")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"hidden": 6}, "--model mnist --model-arg hidden=6: parameter 'hid_w' is floating [784, 6] in the model, and"),
+        ({"hidden": 5, "layers": 2}, "is floating [5, 5] in the model, and not there among the weights; give --model"),
+    ],
+)
+def test_weights_of_another_model_are_refused_as_its_workers_are(
+    tmp_path: Path, weights: Callable[[Any], InitialFile], arguments: dict[str, int], says: str
+) -> None:
+    given = weights(Mnist(hidden=5))
+    with pytest.raises(Mismatch, match=re.escape(says)) as caught:
+        export(config("mnist", **arguments), given, tmp_path / "served", form="saved-model")
+    assert (caught.value.exit_code, [path.name for path in tmp_path.iterdir()]) == (2, ["w.safetensors"])
+    if "layers" in arguments:
+        given = weights(Mnist(**arguments))
+        with pytest.raises(Mismatch, match=r"is not there in the model, and floating \[5\] among the weights"):
+            export(config("mnist", hidden=5), given, tmp_path / "served", form="saved-model")
 
 
 def test_what_is_there_stays_where_the_disk_takes_nothing_more(
