@@ -231,7 +231,8 @@ def choose(arguments: list[str]) -> tuple[click.Command, str, list[str]]:
     if word in SUBCOMMANDS:
         return SUBCOMMANDS[word], f"worker {word}", arguments[1:]
     if not word.startswith("-"):
-        raise click.UsageError(f"unknown command {word}{did_you_mean(word, list(SUBCOMMANDS))}")
+        known = f"; there are {', '.join(SUBCOMMANDS)}, and flags alone"
+        raise click.UsageError(f"unknown command {word}{did_you_mean(word, list(SUBCOMMANDS)) or known}")
     return worker, "worker", arguments
 
 

@@ -184,7 +184,9 @@ class Group(_Strict, click.Group):
         """Finds the subcommand, or raises click.UsageError with a suggestion."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            raise click.UsageError(f"unknown command {args[0]}{did_you_mean(args[0], known)}", ctx)
+            shown = [name for name in known if not self.commands[name].hidden]
+            hint = did_you_mean(args[0], shown) or f"; there are {', '.join(shown)}"
+            raise click.UsageError(f"unknown command {args[0]}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

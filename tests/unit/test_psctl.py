@@ -304,6 +304,9 @@ def test_without_a_command_help_is_shown(capsys):
 
 
 def test_unknown_command():
+    names = "cancel, certs, checkpoint, doctor, evaluate, export, health, inspect, jobs, launch, placement, set, status"
+    with pytest.raises(click.UsageError, match=f"^unknown command foo; there are {names}, stop, submit, watch$"):
+        run(["foo"])
     with pytest.raises(click.UsageError, match=r"unknown command lunch \(did you mean launch\?\)"):
         run(["lunch"])
 
