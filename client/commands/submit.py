@@ -9,12 +9,15 @@ from typing import Any
 import click
 
 from grpc_ps.client.cluster_file import runs
+from grpc_ps.client.commands.evaluate import OUR_MODELS
 from grpc_ps.client.commands.follow import CtrlC, Follower
 from grpc_ps.client.commands.programs import run_worker
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
 from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.config_file import config_option
+from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.flags import did_you_mean
 from grpc_ps.client.shared.submission import OPTIONS, check_registered
 
 _JOB_FLAGS = tuple(name for name in job_flags.JOB_FLAGS if name != "workers")
@@ -71,6 +74,9 @@ def _job(values: dict[str, Any]) -> JobRequest:
         click.UsageError, UsageError, JobFailed: a flag that does not fit; exit code 2.
     """
     check_registered(values["model"])
+    if values["model"] not in OUR_MODELS:
+        hint = did_you_mean(values["model"], OUR_MODELS)
+        raise UsageError(f"--model {values['model']}: is no registered model{hint}; there are {', '.join(OUR_MODELS)}")
     stated = {name: values[name] for name in _JOB_FLAGS if values[name] is not None}
     if stated.get("mode") == "sync" and values["workers"] is not None:
         stated["workers"] = values["workers"]

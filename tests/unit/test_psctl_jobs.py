@@ -105,6 +105,10 @@ def test_in_sync_the_workers_are_the_rounds(capsys: pytest.CaptureFixture[str]) 
     ("args", "says"),
     [
         (("--model", "model.py:Model"), "no code travels"),
+        (
+            ("--model", "mnits"),
+            "--model mnits: is no registered model (did you mean mnist?); there are cifar10, embedding, linear, mnist",
+        ),
         (("--model", "mnist", "--model-arg", "hidden=none"), "must be a whole number"),
         (("--model", "mnist", "--backup", "1"), "--backup 1: only with --mode sync and --workers"),
         (("--model", "mnist", "--mode", "sync", "--overlap"), "--overlap: only with --mode async"),
