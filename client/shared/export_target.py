@@ -8,6 +8,7 @@ from grpc_ps.client.shared.errors import UsageError
 
 WEIGHTS = ("safetensors", "npz")
 MODELS = ("keras", "saved-model")
+_FILES = (*WEIGHTS, "keras")
 _MARK = "saved_model.pb"
 
 
@@ -15,11 +16,13 @@ def form_of(name: str) -> str:
     """The form that a name asks for: by its end, or for a folder, `DIR/` or one that is there, a SavedModel.
 
     Raises:
-        UsageError: it says none.
+        UsageError: it says none, or two.
     """
     path = Path(name)
     form = path.suffix.removeprefix(".")
-    if form in (*WEIGHTS, "keras"):
+    if form in _FILES and name.endswith("/"):
+        raise UsageError(f"{name}: .{form} is for a file, and / for the folder of a SavedModel; leave one out")
+    if form in _FILES:
         return form
     if name.endswith("/") or path.is_dir():
         return "saved-model"
@@ -40,6 +43,8 @@ def check_target(path: Path, form: str, *, force: bool) -> None:
     if form != "saved-model" and path.suffix != f".{form}":
         raise UsageError(f"{path}: --format {form} is for a name that ends in .{form}")
     if form == "saved-model":
+        if path.suffix.removeprefix(".") in _FILES:
+            raise UsageError(f"{path}: {path.suffix} is for a file, and --format {form} makes a folder; leave one out")
         _check_folder(path, force=force)
     elif path.is_dir() or (path.exists() and not force):
         raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'is there already; --force replaces it'}")

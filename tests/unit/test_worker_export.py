@@ -162,6 +162,13 @@ def test_the_name_says_the_form(tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError, match=r"a\.h5: the name of a file of weights ends in .*, of a Keras model in"):
         form_of("a.h5")
+    for contradiction in ("a.keras/", "a.npz/"):
+        with pytest.raises(UsageError, match=r"is for a file, and / for the folder of a SavedModel; leave one out"):
+            form_of(contradiction)
+    for name in ("a.keras", "a.safetensors"):
+        with pytest.raises(UsageError, match=r"is for a file, and --format saved-model makes a folder; leave one out"):
+            check_target(tmp_path / name, "saved-model", force=True)
+    check_target(tmp_path / "v1.2", "saved-model", force=False)
 
 
 def test_no_folder_but_a_saved_models_is_replaced(tmp_path: Path) -> None:
