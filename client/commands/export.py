@@ -12,6 +12,7 @@ import click
 import numpy.typing as npt
 
 from grpc_ps.client.commands.evaluate import OUR_MODELS
+from grpc_ps.client.commands.inspect import why_none
 from grpc_ps.client.commands.programs import worker_record
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.commands.weights import write_weights
@@ -151,11 +152,13 @@ def _found(directory: Path) -> Checkpoint:
     Raises:
         CheckpointError: there is none, or none that is whole.
     """
+    if not directory.is_dir():
+        raise CheckpointError(f"--checkpoint {directory}: {why_none(directory)}")
     if step_of(directory.resolve().name) is not None or (directory / MANIFEST).exists():
         if problems := verify(directory):
             raise CheckpointError(problems[0])
         return Checkpoint(directory, read_manifest(directory))
     newest = CheckpointFolder(directory).newest(lambda text: click.echo(f"psctl: warning: {text}", err=True))
     if newest is None:
-        raise CheckpointError(f"{directory}: there is no checkpoint in it")
+        raise CheckpointError(f"--checkpoint {directory}: {why_none(directory)}")
     return newest

@@ -69,7 +69,7 @@ def inspect(directory: Path, as_json: bool) -> None:
     # A job that is at work removes old ones.
     found = [it for it in found if it.whole or it.path.exists()]
     if not found:
-        raise CheckpointError(f"{directory}: there is no checkpoint in it")
+        raise CheckpointError(f"{directory}: {why_none(directory)}")
     parameters = _parameters(found[0]) if single and found[0].whole else []
     if as_json:
         record: dict[str, Any] = {"directory": str(directory), "checkpoints": [it.to_dict() for it in found]}
@@ -83,9 +83,22 @@ def inspect(directory: Path, as_json: bool) -> None:
 def _checkpoints(directory: Path) -> list[Path]:
     """The checkpoints' folders, newest first."""
     if not directory.is_dir():
-        raise CheckpointError(f"{directory}: there is no such folder")
+        return []
     folder = CheckpointFolder(directory)
     return [folder.step_path(step) for step in reversed(folder.steps())]
+
+
+def why_none(directory: Path) -> str:
+    """Says of a folder that has no checkpoint what it is, and what belongs there."""
+    expected = "expected the --checkpoint-dir of a job's shards, or a step-... in it"
+    if not directory.exists():
+        return f"there is no such folder; {expected}"
+    if not directory.is_dir():
+        return f"is a file; {expected}"
+    jobs = sorted(path.name for path in directory.glob("job-*") if path.is_dir())
+    if jobs:
+        return f"has a folder for each job of a queue: name one of {', '.join(jobs[-3:])}"
+    return f"there is no checkpoint in it; {expected}"
 
 
 def inspected(path: Path) -> Inspected:

@@ -107,11 +107,25 @@ def test_inspect_says_what_is_damaged_and_fails_if_it_is_the_newest(folder, caps
     assert json.loads(capsys.readouterr().out)["checkpoints"][0]["whole"] is False
 
 
-def test_inspect_without_checkpoints(tmp_path):
-    with pytest.raises(CheckpointError, match="none: there is no such folder"):
-        run(["inspect", str(tmp_path / "none")])
-    with pytest.raises(CheckpointError, match="there is no checkpoint in it"):
-        run(["inspect", str(tmp_path)])
+@pytest.mark.parametrize("command", ["inspect DIR", "export w.npz --checkpoint DIR"])
+def test_what_has_no_checkpoints_is_said_with_what_is_expected(tmp_path, monkeypatch, command):
+    expected = "; expected the --checkpoint-dir of a job's shards, or a step-... in it"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for job in ("job-0001", "job-0002"):
+        (tmp_path / "queue" / job).mkdir(parents=True)
+    for name, says in {
+        "none": f"there is no such folder{expected}",
+        "step-00000040": f"there is no such folder{expected}",
+        "empty": f"there is no checkpoint in it{expected}",
+        "file": f"is a file{expected}",
+        "queue": "has a folder for each job of a queue: name one of job-0001, job-0002",
+    }.items():
+        with pytest.raises(CheckpointError) as caught:
+            run(command.replace("DIR", name).split())
+        flag = "--checkpoint " if command.startswith("export") else ""
+        assert (str(caught.value), caught.value.exit_code) == (f"{flag}{name}: {says}", 6)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
