@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
@@ -28,6 +29,8 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
 
 logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
 
 
 @click.command(cls=Command)
@@ -104,8 +107,8 @@ def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
         raise click.UsageError(f"--shard {shard}: needs --ps, or --lead with the address of shard 0")
     if port is None and not addresses:
         raise click.UsageError("--port: must be given where --ps is not (0 picks a free one)")
-    if flags["metrics_host"] is not None and flags["metrics_port"] is None:
-        raise click.UsageError(f"--metrics-host {flags['metrics_host']}: needs --metrics-port")
+    port = int(addresses[shard].rpartition(":")[2]) if port is None else port
+    _check_metrics(flags, port)
     if flags["chunk_bytes"] % 64:
         raise click.UsageError(f"--chunk-bytes {flags['chunk_bytes']}: must be a multiple of 64")
     if shard == 0:
@@ -117,7 +120,7 @@ def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
         shard=shard,
         shards=shards,
         host=flags["host"],
-        port=int(addresses[shard].rpartition(":")[2]) if port is None else port,
+        port=port,
         lead="" if shard == 0 else lead,
         presets=stated_flags(flags) if shard == 0 else {},
         limits=Limits(
@@ -140,9 +143,26 @@ def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
         faults=fault_plan(flags),
         security=security,
         link_security=link_security,
-        metrics_host=flags["metrics_host"] or "127.0.0.1",
+        metrics_host=flags["metrics_host"] or LOOPBACK,
         metrics_port=flags["metrics_port"],
     )
+
+
+def _check_metrics(flags: Mapping[str, Any], port: int) -> None:
+    """Refuses an address for the figures that cannot be, beside the shard's own port. Raises click.UsageError."""
+    if flags["metrics_host"] is not None and flags["metrics_port"] is None:
+        raise click.UsageError(f"--metrics-host {flags['metrics_host']}: needs --metrics-port")
+    if port and port == flags["metrics_port"] and not _apart(flags["host"], flags["metrics_host"] or LOOPBACK):
+        raise click.UsageError(f"--metrics-port {port} and --port {port}: the figures need a port of their own")
+
+
+def _apart(host: str, other: str) -> bool:
+    """Whether both addresses may have one port: neither is a name, or all addresses of the machine."""
+    try:
+        one, two = ipaddress.ip_address(host), ipaddress.ip_address(other)
+    except ValueError:
+        return False
+    return one != two and not (one.is_unspecified or two.is_unspecified)
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

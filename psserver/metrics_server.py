@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.registry import Collector
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.psserver.binding import bracketed
+
+_PATHS = ("/", "/metrics")
+
+
+def _figures_alone(app: Any) -> Any:
+    """Returns a WSGI app that has nothing but the figures: the library's own gives them under any path."""
+
+    def answer(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") in _PATHS:
+            return app(environ, start_response)  # type: ignore[no-any-return]
+        start_response("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"the figures are at /metrics\n"]
+
+    return answer
 
 
 class MetricsServer:
@@ -37,6 +53,7 @@ class MetricsServer:
         except OSError as error:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise UsageError(f"--metrics-port {port}: {bracketed(host)}:{port} cannot be had: {why}") from error
+        self._server.set_app(_figures_alone(self._server.get_app()))
         self.url = f"http://{bracketed(host)}:{self._server.server_port}/metrics"
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import threading
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -105,6 +106,10 @@ def test_a_follower_tells_of_itself_alone() -> None:
         server = MetricsServer("127.0.0.1", 0, ShardCollector(loop, 1, 2, shard, None))
         try:
             told = scraped(server.url)
+            assert scraped(server.url.removesuffix("metrics")).keys() == told.keys()
+            with pytest.raises(urllib.error.HTTPError, match="404: Not Found") as refused:
+                scraped(f"{server.url}/nosuch")
+            refused.value.close()
         finally:
             server.close()
     assert told["grpc_ps_responsive"] == 1

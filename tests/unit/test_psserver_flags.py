@@ -74,6 +74,13 @@ def test_figures_are_on_loopback_unless_stated(typed: str, host: str) -> None:
     assert (config.metrics_host, config.metrics_port) == (host, 0)
 
 
+def test_figures_may_have_the_shards_port_on_another_address() -> None:
+    config = config_of("--shard 0 --port 2 --host 10.0.0.7 --insecure --metrics-port 2")
+    assert (config.host, config.port, config.metrics_host, config.metrics_port) == ("10.0.0.7", 2, "127.0.0.1", 2)
+    with pytest.raises(click.UsageError, match=r"^--metrics-port 2 and --port 2: "):
+        config_of("--shard 0 --port 2 --host :: --insecure --metrics-port 2")
+
+
 def test_a_shard_finds_itself_in_the_list() -> None:
     config = config_of("--shard 1 --ps a:1,b:2 --steps 5")
     assert (config.shards, config.port, config.lead, config.presets) == (2, 2, "a:1", {})
@@ -130,6 +137,8 @@ def test_b08_numbers_out_of_range(typed: str, says: str) -> None:
         ("--shard 1 --shards 2 --port 1", "--shard 1: needs --ps, or --lead with the address of shard 0"),
         ("--shard 0", "--port: must be given where --ps is not (0 picks a free one)"),
         ("--shard 0 --port 0 --metrics-host 0.0.0.0", "--metrics-host 0.0.0.0: needs --metrics-port"),
+        ("--shard 0 --port 2 --metrics-port 2", "--metrics-port 2 and --port 2: the figures need a port of their own"),
+        ("--shard 1 --ps a:1,b:2 --metrics-port 2", "--metrics-port 2 and --port 2: the figures need a port of their"),
         ("--shard 0 --shards 3 --ps a:1,b:2", "--shards 3: --ps lists 2"),
         ("--shard 1 --shards 2 --port 1 --lead a:1,b:2", "--lead a:1,b:2: must be one address, that of shard 0"),
         ("--shard 0 --port 1 --thread 2", "unknown option --thread (did you mean --threads?)"),
