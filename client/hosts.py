@@ -66,10 +66,26 @@ def parse_hosts(text: str, where: str) -> tuple[Host, ...]:
     hosts = tuple(_host(words, f"{where}, line {number}") for number, words in lines if words)
     if not any(host.shards for host in hosts) or not any(host.workers for host in hosts):
         raise UsageError(f"{where}: needs a host with ps=1 and one with workers=1, or one with both")
-    names = [host.name for host in hosts]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"{where}: {twice[0]} is there twice; a host has one line")
+    _check_once(hosts, [number for number, words in lines if words], where)
     return hosts
+
+
+def _check_once(hosts: Sequence[Host], lines: Sequence[int], where: str) -> None:
+    seen: dict[str, int] = {}
+    for host, line in zip(hosts, lines, strict=True):
+        if host.name in seen:
+            raise UsageError(f"{where}, line {line}: {host.name} has line {seen[host.name]} already; a host has one")
+        seen[host.name] = line
+
+
+def shared_cores(hosts: Iterable[Host]) -> list[str]:
+    """Returns for people where workers get fewer cores than they are: they take turns on them."""
+    return [
+        f"{host.name}: {host.workers} workers share {len(host.cores)} core{'s' * (len(host.cores) > 1)}"
+        f" (cores={listed(host.cores)})"
+        for host in hosts
+        if 0 < len(host.cores) < host.workers
+    ]
 
 
 def addresses(hosts: Iterable[Host]) -> tuple[str, ...]:

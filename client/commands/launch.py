@@ -127,6 +127,7 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     elsewhere: dict[str, list[str]] = {}
     every_shard = [*_metrics_flags(values), *["--keep-alive"] * stands]
     if hosts:
+        launch_hosts.validate(values["model"], _worker_flags(shards, workers, launch_hosts.without_files(said)))
         shard = [*shard_flags(said), *every_shard]
         assigned = launch_hosts.processes(hosts, values, shard=shard, worker=passed_on, own=own_flags)
         if not values["ssh"]:
@@ -228,6 +229,8 @@ def _pinned(own_flags: Mapping[str, list[str]]) -> dict[str, list[str]]:
     if not hasattr(os, "sched_setaffinity"):
         raise click.UsageError("--pin-cores: this system does not let a process choose its cores")
     workers = [name for name in own_flags if name.startswith("worker")]
+    if len(workers) > len(cores):
+        click.echo(f"psctl: warning: --pin-cores: {len(workers)} workers share {len(cores)} cores", err=True)
     pins = {name: ["--cores", str(cores[number % len(cores)])] for number, name in enumerate(workers)}
     return {name: [*flags, *pins.get(name, [])] for name, flags in own_flags.items()}
 

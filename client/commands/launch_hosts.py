@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from grpc_ps.client import certificates
-from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts
+from grpc_ps.client.commands.programs import run_worker
+from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts, shared_cores
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import Decorated, FilePath, Flag, typed
@@ -22,6 +23,8 @@ from grpc_ps.client.shared.security import is_loopback
 _TOPIC = "Several hosts"
 # Seconds beyond --grace that a process on another host gets to end in, once its connection has.
 _SLACK_SECONDS = 1.0
+# For a worker to look at flags: it imports no TensorFlow for that.
+_CHECK_SECONDS = 60.0
 # For the words of a process that was told to end to arrive, beyond that.
 TRANSIT_SECONDS = 5.0
 
@@ -65,6 +68,8 @@ def hosts_from_flags(values: Mapping[str, Any]) -> tuple[Host, ...]:
         hosts = parse_hosts(path.read_text(encoding="utf-8"), f"--hosts {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--hosts {path}: {getattr(error, 'strerror', None) or 'is no text'}") from None
+    for note in shared_cores(hosts):
+        click.echo(f"psctl: warning: --hosts {path}: {note}", err=True)
     if values["certs"] and values["insecure"]:
         raise click.UsageError("--certs and --insecure: give one of them, not both")
     protected = values["certs"] or values["insecure"]
@@ -90,6 +95,28 @@ def without_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     source = click.get_current_context().get_parameter_source
     left_out = [name for name in LIMIT_FLAGS if source(name) in (ParameterSource.DEFAULT, None)]
     return {**values, **dict.fromkeys(left_out)}
+
+
+def validate(model: str | None, flags: Sequence[str]) -> None:
+    """Has a worker look at the flags of a registered model, as those of a job are that is submitted.
+
+    A model of somebody's own lies on the hosts; of that only the form of its name can be looked at here.
+
+    Raises:
+        UsageError, JobFailed: what is wrong; exit code 2.
+    """
+    if model is None:
+        return
+    if ":" not in model and not model.endswith(".py"):
+        run_worker(["--validate", *flags], seconds=_CHECK_SECONDS, what="worker --validate")
+    elif not model.rpartition(":")[2].isidentifier() or model.startswith(":"):
+        raise UsageError(f"--model {model}: expected file.py:attribute or package.module:attribute")
+
+
+def without_files(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags without what lies on the hosts, and cannot be looked at from here."""
+    data = None if ":" in (values["data"] or "") else values["data"]
+    return {**values, "init_from": None, "logdir": None, "summary_every": None, "data": data}
 
 
 def sizes(hosts: Sequence[Host], backup: int) -> tuple[int, int]:

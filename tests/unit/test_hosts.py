@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 import pytest
+from fake_programs import install_programs
 from worker_command import config_of
 
 from grpc_ps.client.commands.group import run
 from grpc_ps.client.hosts import Host, addresses, assign, listening, parse_hosts
 from grpc_ps.client.remote import ssh_command
-from grpc_ps.client.shared.errors import PsError, UsageError
+from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.psserver.command import config_from_flags, psserver
 
 FILE = """
@@ -88,7 +89,8 @@ def test_ssh_gets_one_line_for_the_shell_there() -> None:
         ("", ": needs a host with ps=1 and one with workers=1, or one with both"),
         ("a ps=1", ": needs a host with ps=1 and one with workers=1"),
         ("a workers=1", ": needs a host with ps=1 and one with workers=1"),
-        ("a ps=1 workers=1\na workers=2", ": a is there twice; a host has one line"),
+        ("a ps=1 workers=1\n\n# b\na workers=2", ", line 4: a has line 1 already; a host has one"),
+        ("a ps=1 workers=1\nann@a:2223 workers=2", ", line 2: a has line 1 already; a host has one"),
         ("\na:x ps=1", ", line 2: item 1 of 1 'a:x' has the port 'x'"),
         ("http://a ps=1", ", line 1: item 1 of 1 'http://a"),
         ("a:65535 ps=2 workers=1", ", line 1: port 65535: its 2 shards need as many ports from there on"),
@@ -106,6 +108,21 @@ def test_what_is_wrong_is_named_with_its_line(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_hosts(text, "--hosts f")
     assert str(caught.value).startswith(f"--hosts f{says}")
+
+
+# Says what it was asked to look at where that is no model.
+WORKER = """
+import sys
+if "mnits" in sys.argv:
+    sys.stderr.write("worker: error: " + " ".join(sys.argv[1:]))
+    sys.exit(2)
+"""
+HIDDEN = ["--model-arg", "hidden=3", "--steps", "9"]
+
+
+@pytest.fixture(autouse=True)
+def _worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_programs(tmp_path, monkeypatch, worker=WORKER)
 
 
 @pytest.fixture
@@ -142,6 +159,32 @@ def test_the_commands_are_shown_for_a_shell_and_taken_by_what_they_start(
         assert found.stated == {"mode": "sync", "workers": 2, "backup": 1, "steps": 9}
         assert found.security is not None
         assert found.security.token is not None
+
+
+def test_workers_that_share_a_core_are_told(hosts: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = hosts("a ps=1 workers=2 cores=0\nb workers=3 cores=0-1\nc workers=2 cores=0-1\nd workers=2")
+    assert run(["launch", "--hosts", path, "--insecure"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"psctl: warning: --hosts {path}: a: 2 workers share 1 core (cores=0)",
+        f"psctl: warning: --hosts {path}: b: 3 workers share 2 cores (cores=0,1)",
+    ]
+
+
+@pytest.mark.parametrize("model", ["file.py", "file.py:", ":build", "a:b c"])
+def test_the_form_of_a_models_name_is_looked_at_before_commands_are_shown(hosts: Any, model: str) -> None:
+    with pytest.raises(UsageError, match=r"expected file\.py:attribute or package\.module:attribute"):
+        run(["launch", "--hosts", hosts("a ps=1 workers=1"), "--insecure", "--model", model])
+    assert run(["launch", "--hosts", hosts("a ps=1 workers=1"), "--insecure", "--model", "not_here.py:build"]) == 0
+
+
+def test_a_worker_looks_at_a_registered_model_before_commands_are_shown(
+    hosts: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = ["--init-from", "w.npz", "--logdir", "logs", "--data", "there.py:load"]
+    with pytest.raises(JobFailed, match=r"^--validate --steps 9 --model mnits --model-arg hidden=3$") as caught:
+        run(["launch", "--hosts", hosts("a ps=1 workers=1"), "--insecure", "--model", "mnits", *there, *HIDDEN])
+    assert caught.value.exit_code == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_json_has_them_by_host(hosts: Any, capsys: pytest.CaptureFixture[str]) -> None:
