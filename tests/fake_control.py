@@ -63,6 +63,7 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         jobs: what `ListJobs` answers, one after the other and the last one again and again, each with `standing` and
             `lost`.
         cancelled: what came to `CancelJob`.
+        stopped: the step that `StopJob` answers with.
     """
 
     def __init__(self, *readings: wire.StatusResponse, then_gone: bool = False, gone: Collection[int] = ()) -> None:
@@ -83,6 +84,7 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         self.standing: list[wire.StandingWorker] = []
         self.lost: list[wire.StandingWorker] = []
         self.cancelled: list[int] = []
+        self.stopped = 30
 
     def __enter__(self) -> FakeControl:
         self._server.start()
@@ -96,6 +98,9 @@ class FakeControl(control_pb2_grpc.ControlServicer):
         if (self._asked > len(self._readings) and self._then_gone) or self._asked - 1 in self._gone:
             context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
         return self._readings[min(self._asked, len(self._readings)) - 1]
+
+    def StopJob(self, request: wire.StopJobRequest, context: grpc.ServicerContext) -> wire.StopJobResponse:
+        return wire.StopJobResponse(global_step=self.stopped)
 
     def Set(self, request: wire.SetRequest, context: grpc.ServicerContext) -> wire.SetResponse:
         self.requests.append(request)

@@ -76,7 +76,7 @@ def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
     placed = run("psctl", "placement", "--log-dir", tmp_path, "--json")
     assert [parameter["name"] for parameter in json.loads(placed.stdout)["parameters"]] == ["w", "b"]
     stopped = run("psctl", "stop", "--log-dir", tmp_path)
-    assert re.fullmatch(r"stopped at global step \d+\n", stopped.stdout), stopped.stderr
+    assert re.fullmatch(r"stopped the job at global step \d+; the cluster ends\n", stopped.stdout), stopped.stderr
     assert launched.wait() == 0, launched.text
     assert re.search(r"^stopped on request: global step \d+, [0-9.]+ s$", launched.text, re.MULTILINE)
     assert_nothing_is_left(tmp_path)
