@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -37,11 +37,21 @@ def make_table(title: str, *columns: str) -> Table:
     return table
 
 
-def picture(now: ClusterStatus, *, steps_per_second: float | None = None, since: ClusterStatus | None = None) -> Group:
-    """Returns all of a cluster's state: some lines and tables. Times are those that came since an earlier reading."""
+def picture(
+    now: ClusterStatus,
+    *,
+    steps_per_second: float | None = None,
+    since: ClusterStatus | None = None,
+    more: Sequence[str] = (),
+) -> Group:
+    """Returns all of a cluster's state: some lines, to which `more` is added, and tables.
+
+    Times are those that came since an earlier reading.
+    """
     rate = pace(steps_per_second)
     lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now), checkpoint(now)]
-    state = (shards_table(now), workers_table(now))
+    lines += more
+    state = [shards_table(now), *([workers_table(now)] if now.workers else [])]
     return Group(*(Text(line) for line in lines if line), *state, *times_tables(shares(now, since)))
 
 
