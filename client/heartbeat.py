@@ -7,13 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, SupportsFloat
 
 from grpc_ps.client.shared.errors import Ending, PeerLost, PeerUnreachable, PsError
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 BEATS_PER_LEASE = 4
+"""At least."""
+BEAT_SECONDS = 1.0
+"""The time between two beats, for what they tell is looked at; longer where many workers may have a place."""
+BEATS_A_SECOND = 50
+"""Of all these together, which the lead has to answer."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,29 +46,40 @@ class Listener(Protocol):
 
 
 class Heartbeat:
-    """Sends a heartbeat four times a lease until it is stopped or the lead refuses.
+    """Sends a heartbeat each second, or four times a lease, until it is stopped or the lead refuses.
 
     It goes on when the job is done: the worker may still read, and the lead leaves when the last lease has ended.
     The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. `_telling` is
     held while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
     itself. What is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
 
+    Args:
+        places: workers that the job may have; with many of them the lead is asked less often by each.
+
     Attributes:
         times: where the worker's time went, as the next heartbeats report it; None as long as that is not known.
     """
 
     def __init__(
-        self, lead: Lead, identity: job_pb2.Identity, listener: Listener, *, lease: float, lost_timeout: float
+        self,
+        lead: Lead,
+        identity: job_pb2.Identity,
+        listener: Listener,
+        *,
+        lease: float,
+        lost_timeout: float,
+        places: int = 1,
     ) -> None:
         self._lead = lead
         self._identity = identity
         self._listener = listener
-        self._interval = lease / BEATS_PER_LEASE
+        self._patience = max(lease / BEATS_PER_LEASE, 1.0)
+        self._interval = min(lease / BEATS_PER_LEASE, max(BEAT_SECONDS, places / BEATS_A_SECOND))
         self._lost_timeout = lost_timeout
         self._stopped = threading.Event()
         self._telling = threading.RLock()
         self._heard = time.monotonic()
-        self._report: tuple[int, float | None] = (0, None)
+        self._report: tuple[int, SupportsFloat | None] = (0, None)
         self.times: wire.WorkerTimes | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -79,13 +95,14 @@ class Heartbeat:
         with self._telling:
             self._stopped.set()
 
-    def note(self, local_step: int, loss: float | None) -> None:
-        """Sets what the next heartbeats report."""
+    def note(self, local_step: int, loss: SupportsFloat | None) -> None:
+        """Sets what the next heartbeats report. Of a loss that is noted each step only those become numbers."""
         self._report = (local_step, loss)
 
     def ask(self, timeout: float) -> wire.HeartbeatResponse:
         """Sends one heartbeat now, from any thread. Raises PsError."""
-        local_step, loss = self._report
+        local_step, noted = self._report
+        loss = None if noted is None else float(noted)
         request = wire.HeartbeatRequest(id=self._identity, local_step=local_step, loss=loss, times=self.times)
         return self._lead.heartbeat(request, timeout)
 
@@ -104,7 +121,7 @@ class Heartbeat:
         while not self._stopped.wait(wait):
             wait = self._interval
             try:
-                response = self.ask(max(self._interval, 1.0))
+                response = self.ask(self._patience)
             except PsError as error:
                 if done:
                     return

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, SupportsFloat
 
 from grpc_ps.client.answers import Reply
 from grpc_ps.client.exchange import Exchange
@@ -86,7 +86,14 @@ class TrainingSession:
             membership, parameters, shards, attach_timeout=attach_timeout, reconnect_timeout=reconnect_timeout
         )
         self.times = StepTimes()
-        self._heartbeat = Heartbeat(lead, membership.identity, self, lease=membership.lease, lost_timeout=lost_timeout)
+        self._heartbeat = Heartbeat(
+            lead,
+            membership.identity,
+            self,
+            lease=membership.lease,
+            lost_timeout=lost_timeout,
+            places=_places(self.settings),
+        )
         self._lock = threading.Lock()
         self._verdict: Reply | Exception | None = membership.ended
         self._released: Reply | None = None
@@ -188,9 +195,14 @@ class TrainingSession:
             self._exchange.ask()
         return self.wait()
 
-    def note(self, local_step: int, loss: float | None = None) -> None:
+    def note(self, local_step: int, loss: SupportsFloat | None = None) -> None:
         """Sets what the lead is told: steps this process has computed, and the loss of its last batch."""
         self._heartbeat.note(local_step, loss)
+
+    def tell(self) -> None:
+        """Tells the lead at once what was noted last, before this worker leaves. A lead that is gone need not know."""
+        with suppress(PsError):
+            self._heartbeat.ask(_GRACE)
 
     def report(self, global_step: int, metrics: Mapping[str, float]) -> None:
         """Tells the lead the result of an evaluation at that step. Any thread may call it. Raises PsError."""
@@ -262,3 +274,9 @@ class TrainingSession:
         if isinstance(verdict, Exception):
             raise verdict
         return self._exchange.overtaken(verdict)
+
+
+def _places(settings: Mapping[str, Setting]) -> int:
+    """How many workers may be members."""
+    names = ("workers", "backup") if settings.get("mode") == "sync" else ("max_workers",)
+    return sum(int(settings.get(name, 0)) for name in names)

@@ -48,6 +48,7 @@ class Jobs:
         self.outlived = False
         self._changed = asyncio.Event()
         self._seen = Reading()
+        self._last_losses: list[float] = []
         self._began = time.monotonic()
         self._run = plan.kept.run if plan is not None else 0
         self._beginning = False
@@ -211,7 +212,7 @@ class Jobs:
             self._run = before
             raise
         self.standing.begin()
-        self._seen, self._began = Reading(), time.monotonic()
+        self._seen, self._began, self._last_losses = Reading(), time.monotonic(), []
         event(logger, "job_begins", job=job.number, run=f"{run:016x}", standing=len(self.standing))
         self._lead.begin_run(run, plan.new_job(job), keeper)
         if job.ending:
@@ -268,10 +269,17 @@ class Jobs:
         presets = self._plan.presets if self._plan is not None else {}
         return complete(presets, submission.stated, {"examples": 1})
 
+    def leaves(self, worker: int, incarnation: int) -> None:
+        """A member goes. Where the job is done, its last loss stays one of those of which the job shows the mean."""
+        job = self._lead.job
+        member = job.members.get(worker, incarnation)
+        if member is not None and member.loss is not None and job.done is not None and self.queue.current is not None:
+            self._last_losses.append(member.loss)
+
     def _read(self) -> Reading:
         job = self._lead.job
         training, found = job.training, job.evaluation
-        losses = [member.loss for member in job.members if member.loss is not None]
+        losses = [*self._last_losses, *(member.loss for member in job.members if member.loss is not None)]
         return Reading(
             global_step=job.step,
             steps=int(job.definition.settings["steps"]) if job.definition is not None else 0,

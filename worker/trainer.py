@@ -96,6 +96,8 @@ class Trainer:
     def _end(self, session: TrainingSession, reply: Reply) -> None:
         self._progress.global_step = max(reply.global_step, self._progress.global_step)
         self._progress.loss = None if self._loss is None else float(self._loss)
+        session.note(self._progress.local_steps, self._progress.loss)
+        session.tell()
         if reply.exit_code:
             raise JobFailed(reply.reason, exit_code=reply.exit_code)
         self._progress.ended = reply.reason
@@ -139,7 +141,7 @@ class Trainer:
 
     def _account(self, session: TrainingSession, reply: Reply) -> None:
         progress = self._progress
-        session.note(progress.local_steps, progress.loss)
+        session.note(progress.local_steps, self._loss)
         if session.evaluator:
             self._evaluate(reply.global_step)
         self._refused = self._refused + 1 if reply.outcome == "NON_FINITE" else 0

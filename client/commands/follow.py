@@ -132,9 +132,12 @@ def check_ended(now: JobStatus) -> None:
 
 
 def ending(now: JobStatus) -> str:
-    """Returns in one line how a job ended: its step, metrics and time."""
+    """Returns in one line how a job ended: its step, metrics, or without any its last loss, and time."""
     parts = [f"job {now.number}: {now.reason or now.state}: global step {now.global_step}"]
-    parts += [metrics_text(now.metrics)] if now.metrics else []
+    if now.metrics:
+        parts.append(metrics_text(now.metrics))
+    elif now.loss is not None:
+        parts.append(f"loss {now.loss:.6g}")
     if now.started_ms is not None and now.ended_ms is not None:
         parts.append(f"{(now.ended_ms - now.started_ms) / 1000:.1f} s")
     return ", ".join(parts)

@@ -281,6 +281,8 @@ def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
     if whole["metrics"]:
         parts.insert(1, metrics_text(whole["metrics"]))
+    elif whole["loss"] is not None:
+        parts.insert(1, f"loss {whole['loss']:.6g}")
     if result.restarts:
         parts.append(f"{result.restarts} restart{'s' * (result.restarts > 1)}")
     lines = [", ".join(parts)]

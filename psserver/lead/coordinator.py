@@ -266,6 +266,7 @@ class Coordinator:
 
     def leave(self, worker: int, incarnation: int) -> None:
         """A worker goes."""
+        self.jobs.leaves(worker, incarnation)
         self.act(lambda now: self.job.leave(worker, incarnation, now))
 
     def pin(self, snapshot: int, *, averages: bool) -> None:

@@ -78,7 +78,7 @@ def test_status_and_stop(launched: Command, tmp_path: Path) -> None:
     stopped = run("psctl", "stop", "--log-dir", tmp_path)
     assert re.fullmatch(r"stopped the job at global step \d+; the cluster ends\n", stopped.stdout), stopped.stderr
     assert launched.wait() == 0, launched.text
-    assert re.search(r"^stopped on request: global step \d+, [0-9.]+ s$", launched.text, re.MULTILINE)
+    assert re.search(r"^stopped on request: global step \d+, loss \S+, [0-9.]+ s$", launched.text, re.MULTILINE)
     assert_nothing_is_left(tmp_path)
     after = run("psctl", "status", "--log-dir", tmp_path)
     assert after.returncode == 4

@@ -166,8 +166,10 @@ def test_who_may_join_a_job_that_was_submitted() -> None:
             assert said[-1] == "a worker of the job that was submitted to open it"
             session = other.join("test", [scalar()], run=told.run, stated={"steps": FOREVER})
             assert session.opener
-        client.jobs.cancel(number)
-        until_ended(client, number)
+            client.jobs.cancel(number)
+            session.note(1, 0.25)
+            session.tell()
+        assert until_ended(client, number).loss == 0.25, "what it said last, just before it left"
 
 
 def _enough(said: list[str]) -> None:

@@ -62,6 +62,31 @@ def test_beats_until_the_job_is_done_and_reports() -> None:
     assert lead.requests[:3] == [wire.HeartbeatRequest(id=IDENTITY, local_step=11, loss=0.5)] * 3
 
 
+@pytest.mark.parametrize(
+    ("lease", "places", "seconds"),
+    [(0.4, 1, 0.1), (10.0, 3, 1.0), (10.0, 100, 2.0), (10.0, 1000, 2.5)],
+)
+def test_what_a_worker_tells_is_fresh_unless_there_are_many(lease: float, places: int, seconds: float) -> None:
+    lead = Lead(lambda call: wire.HeartbeatResponse())
+    heartbeat = Heartbeat(lead, IDENTITY, Listener(), lease=lease, lost_timeout=5.0, places=places)
+    assert heartbeat._interval == pytest.approx(seconds)
+
+
+def test_only_a_loss_that_is_told_becomes_a_number() -> None:
+    class Loss:
+        def __float__(self) -> float:
+            asked.append(self)
+            return 0.5
+
+    asked: list[Loss] = []
+    lead = Lead(lambda call: wire.HeartbeatResponse())
+    heartbeat = Heartbeat(lead, IDENTITY, Listener(), lease=10.0, lost_timeout=5.0)
+    for step in range(3):
+        heartbeat.note(step, Loss())
+    heartbeat.ask(1.0)
+    assert (lead.requests, len(asked)) == ([wire.HeartbeatRequest(id=IDENTITY, local_step=2, loss=0.5)], 1)
+
+
 def test_short_silence_is_borne() -> None:
     def reply(call: int) -> wire.HeartbeatResponse:
         if call < 4:

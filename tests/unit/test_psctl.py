@@ -14,6 +14,8 @@ from fake_programs import install_programs
 from grpc_ps.client import cluster_file
 from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands.group import run
+from grpc_ps.client.commands.launch import _summary_lines
+from grpc_ps.client.launch_plan import LaunchResult
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PsError, UsageError
 from grpc_ps.client.status import cluster_status
 from grpc_ps.protos import control_pb2
@@ -214,6 +216,12 @@ def test_the_summary_says_what_ended_the_job(install, capsys):
     assert run(["launch", "--model", "mnist", "--until", "accuracy=0.97"]) == 0
     metrics = "accuracy 0.9125, gap not finite, mse 1.2e-05"
     assert capsys.readouterr().out.splitlines()[-2].startswith(f"{reason}: global step 30, {metrics}, ")
+
+
+def test_the_summary_has_the_loss_where_there_are_no_metrics():
+    workers = ({"global_step": 30, "loss": 0.5}, {"global_step": 29, "loss": 0.25}, {"loss": None})
+    lines = _summary_lines(LaunchResult(exit_code=0, wall_seconds=1.5, workers=workers))
+    assert lines[0] == "done: global step 30, loss 0.375, 1.5 s"
 
 
 def test_json_says_what_ended_the_job(install, capsys):

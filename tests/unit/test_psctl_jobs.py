@@ -78,6 +78,13 @@ def test_a_job_is_followed_in_the_fields_form(capsys: pytest.CaptureFixture[str]
     ]
 
 
+def test_a_job_without_metrics_ends_with_its_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl() as lead:
+        lead.jobs = [[job_status("DONE", global_step=100, loss=0.125, started_ms=1000, ended_ms=13_400)]]
+        assert submit(lead, "--model", "linear") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "job 3: done: global step 100, loss 0.125, 12.4 s"
+
+
 def test_what_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ("--model", "mnist", "--model-arg", "hidden=64", "--name", "first try", "--steps", "100", "--overlap")
     more = ("--data-dir", "/d", "--init-from", "w.npz", "--workers", "2", "--max-staleness", "none", "--detach")

@@ -43,7 +43,8 @@ class FakeSession:
         self.times = StepTimes()
         self.parameters = {name: aligned_array((1,), np.dtype(np.float32)) for name in ("w", "b")}
         self.sent: list[tuple[dict[str, float], int]] = []
-        self.notes: list[tuple[int, float | None]] = []
+        self.notes: list[tuple[int, Any]] = []
+        self.told: tuple[int, Any] | None = None
         self.base_steps: list[int] = []
         self._steps = steps
         self._outcomes = list(outcomes)
@@ -71,6 +72,9 @@ class FakeSession:
 
     def note(self, local_step: int, loss: float | None) -> None:
         self.notes.append((local_step, loss))
+
+    def tell(self) -> None:
+        self.told = self.notes[-1]
 
 
 def trainer(lines: list[str] | None = None, **others: Any) -> tuple[Trainer, Progress]:
@@ -100,7 +104,8 @@ def test_the_loop_trains_until_the_job_is_done() -> None:
     assert progress.outcomes == {"APPLIED": 1000}
     assert progress.loss == pytest.approx(0, abs=1e-6)
     assert {examples for _, examples in session.sent} == {100}
-    assert session.notes[-1][0] == 1000
+    assert session.told == (1000, progress.loss)
+    assert float(session.notes[-2][1]) == progress.loss, "of the last step, not of the last line"
     assert lines[0].startswith(lines[0][:19] + ": worker 3: global_step 1, local_step 1, loss = ")
     assert ", w = " in lines[0]
 
