@@ -42,7 +42,9 @@ def doctor(as_json: bool, **flags: Any) -> None:
     else:
         click.echo("\n".join(lines(checks)))
     if failed:
-        first = f"{failed[0].name}: {failed[0].text}"
+        # A flag that is wrong is named in the text.
+        text = failed[0].text
+        first = text if text.startswith("--") else f"{failed[0].name}: {text}"
         more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
         raise JobFailed(f"{first}{more}", exit_code=failed[0].exit_code)
 

@@ -81,6 +81,8 @@ def export(
     """
     path, form = Path(name), form or form_of(name)
     check_target(path, form, force=force)
+    if form in WEIGHTS and (given := next((flag for flag, value in model.items() if value), None)):
+        raise UsageError(f"--{given.replace('_', '-')}: is for models (.keras, DIR/), and {path} has weights alone")
     if checkpoint is None:
         weights = _of_cluster(ps, log_dir, averages=not raw)
     elif ps is not None or log_dir is not None:

@@ -23,6 +23,8 @@ from grpc_ps.client.shared.security import is_loopback
 _TOPIC = "Several hosts"
 # Seconds beyond --grace that a process on another host gets to end in, once its connection has.
 _SLACK_SECONDS = 1.0
+# Flags for whoever watches over processes.
+_WATCHING = ("log_dir", "ready_timeout", "max_restarts", "no_progress")
 # For a worker to look at flags: it imports no TensorFlow for that.
 _CHECK_SECONDS = 60.0
 # For the words of a process that was told to end to arrive, beyond that.
@@ -63,7 +65,7 @@ def hosts_from_flags(values: Mapping[str, Any]) -> tuple[Host, ...]:
         if alone := [flag for flag in ("ssh", "certs", "insecure") if values[flag]]:
             raise click.UsageError(f"--{alone[0]}: only with --hosts: all is on this machine's loopback otherwise")
         return ()
-    _check_given(path)
+    _check_given(path, runs=values["ssh"])
     try:
         hosts = parse_hosts(path.read_text(encoding="utf-8"), f"--hosts {path}")
     except (OSError, UnicodeDecodeError) as error:
@@ -82,12 +84,17 @@ def hosts_from_flags(values: Mapping[str, Any]) -> tuple[Host, ...]:
     return hosts
 
 
-def _check_given(path: Path) -> None:
-    """Refuses numbers that are the file's to say."""
+def _check_given(path: Path, *, runs: bool) -> None:
+    """Refuses numbers that are the file's to say, and what is for processes that are watched where none is run."""
     source = click.get_current_context().get_parameter_source
     for flag, name in (("--ps", "shards"), ("--workers", "workers")):
         if source(name) not in (ParameterSource.DEFAULT, None):
             raise click.UsageError(f"{flag}: the lines of --hosts {path} say how many there are")
+    for name in _WATCHING:
+        # A file of flags may have them for other launches.
+        if not runs and source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag}: only with --ssh: commands that are shown are run by nobody here")
 
 
 def without_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +134,8 @@ def sizes(hosts: Sequence[Host], backup: int) -> tuple[int, int]:
     """
     workers = sum(host.workers for host in hosts)
     if backup >= workers:
-        raise click.UsageError(f"--backup {backup}: the file of --hosts has {workers} workers in all")
+        has = f"{workers} worker{'s' * (workers != 1)}"
+        raise click.UsageError(f"--backup {backup}: the file of --hosts has {has} in all")
     return sum(host.shards for host in hosts), workers - backup
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,12 +27,16 @@ MAX_U64 = (1 << 64) - 1
 
 def refusal(param: click.Parameter | None, ctx: click.Context | None, value: object, rule: str) -> click.UsageError:
     """Describes a value that a flag does not take: the flag, the value and the rule."""
-    flag = "/".join(param.opts) if param else "value"
+    named = param.human_readable_name if isinstance(param, click.Argument) else "/".join(param.opts) if param else ""
+    flag = named or "value"
     return click.UsageError(f"{flag} {value}: {rule}", ctx)
 
 
 class FilePath(click.Path):
-    """A path. An empty one, of a shell's variable that is not set, does not mean the present folder."""
+    """A path. An empty one, of a shell's variable that is not set, does not mean the present folder.
+
+    What is there and of the other kind, a file or a folder, is refused.
+    """
 
     def __init__(self, **kinds: Any) -> None:
         super().__init__(path_type=Path, **kinds)
@@ -40,6 +45,10 @@ class FilePath(click.Path):
         """Returns the path, or raises click.UsageError."""
         if not str(value):
             raise refusal(param, ctx, "''", "must not be empty")
+        if not self.file_okay and os.path.isfile(value):
+            raise refusal(param, ctx, value, "is a file, expected a folder")
+        if not self.dir_okay and os.path.isdir(value):
+            raise refusal(param, ctx, value, "is a folder, expected a file")
         return super().convert(value, param, ctx)
 
 
@@ -119,8 +128,12 @@ class OneOf(_StrType):
 
 def did_you_mean(typed: str, known: Sequence[str]) -> str:
     """Returns " (did you mean ...?)" with what is closest to the word typed, or nothing."""
-    close = [word for word in known if word.startswith(typed)][:1] or difflib.get_close_matches(typed, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    # Dashes are alike in all flags, and would make any two of them resemble each other.
+    bare, words = typed.lstrip("-"), {word.lstrip("-"): word for word in known}
+    if not bare:
+        return ""
+    close = [word for word in words if word.startswith(bare)][:1] or difflib.get_close_matches(bare, words, n=1)
+    return f" (did you mean {words[close[0]]}?)" if close else ""
 
 
 def connect_timeout_option(whom: str) -> Decorator[Any]:
@@ -165,7 +178,8 @@ class Command(_Strict, click.Command):
         """Writes the options under their topics, in the order in which these come."""
         topics: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
+            # The usage line has the arguments, and the command's own text says what they are.
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 topics.setdefault(param.topic if isinstance(param, Flag) else "Options", []).append(record)
         for topic, records in topics.items():
@@ -196,8 +210,14 @@ def unknown_option(option: str, typed: list[str], ctx: click.Context) -> click.U
     if not option.startswith("--"):
         option = next((arg for arg in typed if arg.startswith(option)), option)
     wanted = "--" + option.lstrip("-").partition("=")[0]
+    if isinstance(ctx.command, click.Group) and _of_a_command(wanted, ctx.command):
+        return click.UsageError(f"{wanted}: comes after the command: {ctx.info_name} COMMAND {wanted} ...", ctx)
     hint = f" (did you mean {wanted}?)" if wanted in known else did_you_mean(wanted, known)
     return click.UsageError(f"unknown option {option}{hint}", ctx)
+
+
+def _of_a_command(option: str, group: click.Group) -> bool:
+    return any(option in param.opts for command in group.commands.values() for param in command.params)
 
 
 def typed(flags: Mapping[str, Any]) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from typed_flags import refusal, run, server, tool
 
+from grpc_ps.client.shared.flags import Command, FilePath, Whole, did_you_mean
 from grpc_ps.client.shared.job_flags import JOB_FLAGS, flag_of
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.until import parse_until
@@ -68,6 +71,46 @@ def test_b09_option_that_is_required_has_no_default() -> None:
 def test_unknown_command_is_refused_with_a_suggestion() -> None:
     assert refusal(tool, "lunch") == "unknown command lunch (did you mean launch?)"
     assert refusal(tool, "launch", "--step", "3") == "unknown option --step (did you mean --steps?)"
+    assert refusal(tool, "foo") == "unknown command foo; there are launch"
+
+
+def test_a_flag_before_its_command_is_told_where_it_belongs() -> None:
+    assert refusal(tool, "--steps", "3", "launch") == "--steps: comes after the command: prog COMMAND --steps ..."
+    assert refusal(tool, "--nosuch", "launch") == "unknown option --nosuch"
+
+
+@pytest.mark.parametrize(
+    ("typed", "known", "hint"),
+    [
+        ("--ps", ["--json", "--help"], ""),
+        ("--jsno", ["--json", "--help"], " (did you mean --json?)"),
+        ("", ["cifar10", "mnist"], ""),
+    ],
+)
+def test_only_what_is_like_it_is_proposed(typed: str, known: list[str], hint: str) -> None:
+    assert did_you_mean(typed, known) == hint
+
+
+@click.command(cls=Command)
+@click.argument("number", metavar="NUMBER", type=Whole(1, 9))
+@click.option("--folder", type=FilePath(file_okay=False))
+@click.option("--file", type=FilePath(dir_okay=False))
+def tell(**flags: Any) -> None:
+    """Tells job NUMBER."""
+
+
+def test_arguments_and_paths_are_refused_as_flags_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert refusal(tell, "x") == "NUMBER x: must be a whole number, 1 to 9"
+    assert refusal(tell, "1", "--folder", str(file)) == f"--folder {file}: is a file, expected a folder"
+    assert refusal(tell, "1", "--file", str(tmp_path)) == f"--file {tmp_path}: is a folder, expected a file"
+    run(tell, "--help")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert (first, [line for line in lines if "NUMBER" in line]) == (
+        "Usage: prog [OPTIONS] NUMBER",
+        ["  Tells job NUMBER."],
+    )
 
 
 def test_settings_have_only_what_is_stated() -> None:

@@ -161,6 +161,13 @@ def test_the_commands_are_shown_for_a_shell_and_taken_by_what_they_start(
         assert found.security.token is not None
 
 
+@pytest.mark.parametrize("flag", ["--log-dir=x", "--max-restarts=3", "--ready-timeout=9", "--no-progress"])
+def test_what_is_for_processes_that_run_is_refused_where_they_are_shown(hosts: Any, flag: str) -> None:
+    says = f"^{flag.partition('=')[0]}: only with --ssh: commands that are shown are run by nobody here$"
+    with pytest.raises(click.UsageError, match=says):
+        run(["launch", "--hosts", hosts("a ps=1 workers=1"), "--insecure", "--model", "linear", flag])
+
+
 def test_workers_that_share_a_core_are_told(hosts: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = hosts("a ps=1 workers=2 cores=0\nb workers=3 cores=0-1\nc workers=2 cores=0-1\nd workers=2")
     assert run(["launch", "--hosts", path, "--insecure"]) == 0
@@ -200,7 +207,7 @@ def test_json_has_them_by_host(hosts: Any, capsys: pytest.CaptureFixture[str]) -
         ("a ps=1 workers=1", "--insecure --certs x", "--certs and --insecure: give one of them, not both"),
         ("a ps=1 workers=1", "--insecure --ps 2", "--ps: the lines of --hosts "),
         ("a ps=1 workers=1", "--insecure --workers 2", "--workers: the lines of --hosts "),
-        ("a ps=1 workers=1", "--insecure --mode sync --backup 1", "--backup 1: the file of --hosts has 1 workers in"),
+        ("a ps=1 workers=1", "--insecure --mode sync --backup 1", "--backup 1: the file of --hosts has 1 worker in"),
         (None, "--ssh", "--ssh: only with --hosts"),
         (None, "--insecure", "--insecure: only with --hosts"),
     ],

@@ -199,6 +199,7 @@ def test_a_check_that_does_not_end_is_given_up(install, monkeypatch):
         (["--schedule", "cosine:0"], "--schedule cosine:0: must be constant"),
         (["--unitl", "accuracy=1"], "unknown option --unitl (did you mean --until?)"),
         (["--init", "w.npz"], "unknown option --init (did you mean --init-from?)"),
+        (["--log-dir", __file__], f"--log-dir {__file__}: is a file, expected a folder"),
     ],
 )
 def test_bad_flags_are_refused_before_anything_starts(install, flags, text):
@@ -391,3 +392,5 @@ def test_what_a_job_says_needs_a_model(install, flags):
     with pytest.raises(click.UsageError) as refused:
         run(["launch", *flags])
     assert refused.value.format_message() == f"{flags[0]}: needs --model; `psctl submit` says it of each job"
+    with pytest.raises(click.UsageError, match=r"^--data digits and --data-dir d exclude each other$"):
+        run(["launch", "--data", "digits", "--data-dir", "d"])

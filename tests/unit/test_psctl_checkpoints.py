@@ -216,6 +216,7 @@ def test_export_refuses_before_it_reads(folder, tmp_path):
         ("none/w.npz", *source): "there is no folder",
         ("w.npz", *source): "w.npz: is there already; --force replaces it",
         ("d.npz", "--force", *source): "d.npz: is a folder",
+        ("x.npz", "--model-arg", "a=1", *source): "--model-arg: is for models (.keras, DIR/), and",
         ("x.npz", "--ps", "h:1", *source): "--checkpoint: is for weights without a cluster",
     }.items():
         with pytest.raises(UsageError, match=re.escape(text)):
