@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -14,6 +15,9 @@ import click
 from grpc_ps.client.shared.errors import PsError
 from grpc_ps.client.shared.logs import ROOT
 
+# How a disk or a pipe refuses what is written to it.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
+
 
 def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once: bool = False) -> NoReturn:
     """Runs a command and ends the process.
@@ -25,6 +29,8 @@ def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once
     prefix = name or Path(sys.argv[0]).stem
     try:
         code = main() or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except PsError as error:
         code = _say(prefix, str(error), error.exit_code)
     except click.exceptions.Exit as error:
@@ -34,13 +40,31 @@ def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once
     except (KeyboardInterrupt, click.Abort):
         code = 130
     except Exception as error:
-        logging.getLogger(ROOT).exception("unexpected_error")
-        code = _say(prefix, f"unexpected {type(error).__name__}: {error}", 1)
+        code = _unforeseen(prefix, error)
     if at_once:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _unforeseen(prefix: str, error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None and not _writes():
+        return _say(prefix, f"the output cannot be written: {error.strerror}", 1)
+    logging.getLogger(ROOT).exception("unexpected_error")
+    return _say(prefix, f"unexpected {type(error).__name__}: {error}", 1)
+
+
+def _writes() -> bool:
+    """Whether stdout takes anything. If not, what is left goes nowhere: Python would complain of it at the end."""
+    try:
+        print(flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return False
+    return True
 
 
 def _say(prefix: str, text: str, code: int) -> int:

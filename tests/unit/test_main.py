@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -67,6 +68,16 @@ def test_command_ends_with_what_main_returns() -> None:
         with pytest.raises(SystemExit) as ended:
             run_main(lambda returned=returned: returned, "psctl")
         assert ended.value.code == code
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("shown", ["print('x', flush=True)", "print('x')"])
+def test_an_output_that_is_full_is_one_line(shown: str) -> None:
+    text = f"from grpc_ps.client.shared import main\nmain.run_main(lambda: {shown}, 'psctl')"
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([sys.executable, "-c", text], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    says = "psctl: error: the output cannot be written: No space left on device\n"
+    assert (run.returncode, run.stderr) == (1, says)
 
 
 def test_program_name_is_the_default_prefix() -> None:
