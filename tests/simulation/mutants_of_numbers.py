@@ -56,7 +56,7 @@ def releases_without_a_number(patch: Any) -> None:
         serve(self, member, *rest)
         if member.waiting and self.started and not self.paused:
             member.waiting = False
-            self._log.append(self.answer(member, release=Release(self._numbers._cursor, 0)))
+            self._log.append(member.answer(self.step, Release(self._numbers._cursor, 0)))
 
     patch.setattr(Training, "_serve", careless)
 
