@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from grpc_ps.client.shared.flags import Decorated, FilePath, did_you_mean
+from grpc_ps.client.shared.flags import PLACES, Decorated, FilePath, did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,6 +34,11 @@ Named, not imported: another command is only looked at when the file has a key t
 """
 _OPTION = "config"
 
+_NAME = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
+_DOTTED = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
+_HEADER = re.compile(rf"\s*\[+\s*{_DOTTED}\s*\]")
+_KEY = re.compile(rf"\s*{_DOTTED}\s*=")
+
 
 def config_option(table: str) -> Callable[[Decorated], Decorated]:
     """Adds --config to the command whose own table in the file is `table`."""
@@ -51,13 +56,16 @@ def config_option(table: str) -> Callable[[Decorated], Decorated]:
 def _fill_in(table: str, ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
     """Makes the file's values the defaults of the command's flags."""
     if path is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **_ConfigFile(path, table, ctx).defaults()}
+        file = _ConfigFile(path, table, ctx)
+        ctx.default_map = {**(ctx.default_map or {}), **file.defaults()}
+        ctx.meta[PLACES] = file.say_where
 
 
 class _ConfigFile:
     """A file as one command reads it: what stands at the top for all commands, and the command's own table, which wins.
 
-    Each value is checked as if it had been typed, so that what is wrong with it is told with its place in the file.
+    Each value is checked as if it had been typed, so that what is wrong with it is told with its place in the file;
+    what the command finds wrong later, looking at several flags or at a model, too.
     """
 
     def __init__(self, path: Path, table: str, ctx: click.Context) -> None:
@@ -66,6 +74,8 @@ class _ConfigFile:
         self._ctx = ctx
         self._options = options_of(ctx.command)
         self._text = _read(path)
+        # Tables and keys that have given a value, by the names of the parameters.
+        self._origins: dict[str, tuple[str, str]] = {}
 
     def defaults(self) -> dict[str, Any]:
         """Values by the names of the command's parameters.
@@ -76,12 +86,49 @@ class _ConfigFile:
         try:
             whole = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
-            raise click.UsageError(f"--{_OPTION} {self._path}: {error}") from None
+            raise click.UsageError(self._unreadable(str(error)), self._ctx) from None
         tables = {name: whole.pop(name) for name in COMMANDS if name in whole}
         for name, table in tables.items():
             if not isinstance(table, dict):
                 raise self._refused("", name, f"is a table of flags: [{name}]")
         return {**self._values("", whole), **self._values(self._table, tables.get(self._table, {}))}
+
+    def say_where(self, error: Exception) -> Exception:
+        """The error; where it names a flag that the file has given, with that one's place in front."""
+        from grpc_ps.client.shared.errors import PsError  # It imports gRPC, which the process is prepared for by now.
+
+        text = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        params = (self._options.get(key) for key in re.findall(r"--([a-z][a-z0-9-]*)", text))
+        names = [str(param.name) for param in params if param is not None and self._gives(str(param.name))]
+        if not names:
+            return error
+        placed = f"{self._place(*self._origins[names[0]])}: {text}"
+        if isinstance(error, click.UsageError):
+            return click.UsageError(placed, error.ctx)
+        if isinstance(error, PsError):
+            error.args = (placed,)
+        return error
+
+    def _gives(self, name: str) -> bool:
+        source = self._ctx.get_parameter_source(name)
+        return name in self._origins and source is click.core.ParameterSource.DEFAULT_MAP
+
+    def _unreadable(self, why: str) -> str:
+        """What keeps the file from being read, with its line: a library's words, which end with "(at line 2, ...)"."""
+        if ("overwrite" in why or "twice" in why) and (twice := self._given_twice()) is not None:
+            return twice
+        found = re.fullmatch(r"(.*) \(at line (\d+), (column \d+)\)", why)
+        if found is None:
+            return f"{self._path}: {why}"
+        hint = "; text stands in quotes" if found[1] == "Invalid value" else ""
+        return f"{self._path}:{found[2]}: {found[1]} ({found[3]}){hint}"
+
+    def _given_twice(self) -> str | None:
+        seen: dict[tuple[str, ...], int] = {}
+        for number, path in self._entries():
+            if (first := seen.setdefault(path, number)) != number:
+                return f"{self._path}:{number}: {'.'.join(path)}: is given twice, first in line {first}"
+        return None
 
     def _values(self, table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -93,19 +140,25 @@ class _ConfigFile:
             if param.name in values:
                 raise self._refused(table, key, f"the same flag as {' and '.join(_keys(param))}; give one of them")
             values[str(param.name)] = self._checked(table, key, value, param)
+            self._origins[str(param.name)] = table, key
         return values
 
     def _check_known(self, table: str, key: str, value: Any) -> None:
         """Refuses a key that this command does not have, unless it is there for all and another one has it."""
-        known = {*self._options}
-        if not table:
-            for name in COMMANDS:
-                known |= options_of(_command(name)).keys()
-            if key in known:
-                return
+        if key == _OPTION:
+            raise self._refused(table, key, f"a file of flags names no other; give --{_OPTION} on the command line")
+        others = {name: options_of(_command(name)).keys() for name in COMMANDS}
+        having = [name for name, keys in others.items() if key in keys]
+        if having and not table:
+            return
+        if having:
+            which = f"{' and '.join(having)} {'have' if len(having) > 1 else 'has'} that flag"
+            why = f"unknown key in [{table}]: {which}; put it at the top, or into such a table"
+            raise self._refused(table, key, why)
+        known = sorted({*self._options}.union(*([] if table else others.values())))
         if not table and isinstance(value, dict):
-            raise self._refused(table, key, f"unknown table{did_you_mean(key, [*COMMANDS, *sorted(known)])}")
-        raise self._refused(table, key, f"unknown key{did_you_mean(key, sorted(known))}")
+            raise self._refused(table, key, f"unknown table{did_you_mean(key, [*COMMANDS, *known])}")
+        raise self._refused(table, key, f"unknown key{did_you_mean(key, known)}")
 
     def _checked(self, table: str, key: str, value: Any, param: click.Option) -> Any:
         """The value in the form that click's defaults have; what converting it says is told with its place."""
@@ -125,15 +178,23 @@ class _ConfigFile:
 
     def _place(self, table: str, key: str) -> str:
         """File and line, as far as the line can be told: the library that reads the file does not keep it."""
-        present = ""
-        begins = re.compile(rf"""\s*(["']?){re.escape(key)}\1\s*[=.]""")
+        wanted = (table, key) if table else (key,)
+        lines = (number for number, path in self._entries() if path[: len(wanted)] == wanted)
+        return ":".join([str(self._path), *(str(number) for number in lines)][:2])
+
+    def _entries(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """The lines that begin a table or a value, each with that one's names from the top."""
+        header: tuple[str, ...] = ()
         for number, line in enumerate(self._text.splitlines(), 1):
-            header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
-            if header is not None:
-                present = header[1].strip("\"'")
-            if (present == table and begins.match(line)) or (header is not None and not table and present == key):
-                return f"{self._path}:{number}"
-        return str(self._path)
+            if (found := _HEADER.match(line)) is not None:
+                header = _names(found[1])
+                yield number, header
+            elif (found := _KEY.match(line)) is not None:
+                yield number, (*header, *_names(found[1]))
+
+
+def _names(dotted: str) -> tuple[str, ...]:
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, dotted))
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:

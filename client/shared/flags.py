@@ -24,6 +24,9 @@ else:  # older versions of click have no parameters here
 MAX_U32 = (1 << 32) - 1
 MAX_U64 = (1 << 64) - 1
 
+PLACES = f"{__name__}.places"
+"""Where click's context keeps what adds to an error the place of a flag that was not typed (`config_file`)."""
+
 
 def refusal(param: click.Parameter | None, ctx: click.Context | None, value: object, rule: str) -> click.UsageError:
     """Describes a value that a flag does not take: the flag, the value and the rule."""
@@ -173,6 +176,16 @@ class _Strict:
 
 class Command(_Strict, click.Command):
     """A click command whose unknown options are errors with a suggestion; there are no abbreviations."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; an error that names a flag out of a file has its place there."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            placed = ctx.meta[PLACES](error) if PLACES in ctx.meta else error
+            if placed is error:
+                raise
+            raise placed from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options under their topics, in the order in which these come."""

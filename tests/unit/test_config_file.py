@@ -12,6 +12,7 @@ import pytest
 from grpc_ps.client.commands.launch import launch
 from grpc_ps.client.commands.submit import submit
 from grpc_ps.client.shared.config_file import COMMANDS, config_option, options_of
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import Command, Whole
 from grpc_ps.client.shared.job_flags import job_options
 from grpc_ps.psserver.command import config_from_flags, psserver
@@ -107,10 +108,16 @@ def test_other_commands_tables_and_flags_are_not_this_ones(folder: Folder) -> No
         ("batch_size = 3", "job.toml:1: batch_size: unknown key (did you mean batch-size?)"),
         ("\n\n[worker]\n'stesp' = 3", "job.toml:4: stesp: unknown key (did you mean steps?)"),
         # A flag of other commands is none of this one's own table's.
-        ("[worker]\nport = 3", "job.toml:2: port: unknown key"),
+        ("[worker]\nport = 3", "job.toml:2: port: unknown key in [worker]: psserver has that flag; put it at the top,"),
+        ("worker.port = 3", "job.toml:1: port: unknown key in [worker]: psserver has that flag"),
+        ("[worker]\nmax-restarts = 3", "job.toml:2: max-restarts: unknown key in [worker]: launch has that flag"),
+        ("[worker.'ports']\na = 3", "job.toml:1: ports: unknown key"),
         ("[workr]\nsteps = 3", "job.toml:1: workr: unknown table (did you mean worker?)"),
         ("worker = 3", "job.toml:1: worker: is a table of flags: [worker]"),
-        ("config = 'x'", "job.toml:1: config: unknown key"),
+        ("config = 'x'", "job.toml:1: config: a file of flags names no other; give --config on the command line"),
+        ("steps = 1\n'steps' = 2", "job.toml:2: steps: is given twice, first in line 1"),
+        ("[worker]\na.b = 1\nc = 2\na.b = 3", "job.toml:4: worker.a.b: is given twice, first in line 2"),
+        ("[worker]\n[psserver]\n[worker]", "job.toml:3: worker: is given twice, first in line 1"),
         ("steps = 0", "job.toml:1: --steps 0: must be at least 1"),
         ("# steps = 5\nsteps = 1.5", "job.toml:2: --steps 1.5: must be a whole number, at least 1"),
         ("steps = '1.5'", "job.toml:1: --steps 1.5: must be a whole number, at least 1"),
@@ -128,11 +135,43 @@ def test_other_commands_tables_and_flags_are_not_this_ones(folder: Folder) -> No
         ),
         ("optimizer = 'adma'", "job.toml:1: --optimizer adma: must be one of sgd, momentum, adagrad, adam, adamw,"),
         ("until = 'x'", "job.toml:1: --until x:"),
-        ("steps 3", "--config job.toml: Expected '=' after a key in a key/value pair (at line 1, column 7)"),
+        ("steps 3", "job.toml:1: Expected '=' after a key in a key/value pair (column 7)"),
+        ("\nmodel = mnist", "job.toml:2: Invalid value (column 9); text stands in quotes"),
+        ("model-arg = [", "job.toml: Invalid value (at end of document)"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(folder: Folder, text: str, says: str) -> None:
     assert folder.refusal(text, "--model", "m").startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "says"),
+    [
+        ("\nmodel = 'mnits'", (), "job.toml:2: --model: unknown model 'mnits', did you mean 'mnist'?"),
+        (
+            "model = 'mnist'\n[worker]\nmodel-arg = {layers = 1, hiden = 2}",
+            (),
+            "job.toml:3: --model-arg hiden=2: mnist has no such argument (did you mean hidden?)",
+        ),
+        ("model = 'mnist'\n[worker.model-arg]\nlayers = 0", (), "job.toml:2: --model-arg layers=0: must be a whole"),
+        ("model = 'mnist'\nps = 2", (), "job.toml:2: --ps: item 1 of 1 '2' has no port; give HOST:PORT"),
+        ("model = 'mnist'\nps = 2\n[worker]\nps = ['b']", (), "job.toml:4: --ps: item 1 of 1 'b' has no port"),
+        ("model = 'mnist'\noverlap = true\nmode = 'sync'", (), "job.toml:2: --overlap: only with --mode async"),
+        # What is typed is not the file's; of two that exclude each other the file's line is told.
+        ("model = 'mnist'\noverlap = true\nmode = 'async'", ("--mode", "sync"), "job.toml:2: --overlap: only with"),
+        ("model = 'mnist'\nmode = 'sync'", ("--overlap",), "job.toml:2: --overlap: only with --mode async"),
+        ("model = 'mnist'", ("--mode", "sync", "--overlap"), "--overlap: only with --mode async"),
+        ("model = 'mnits'", ("--model", "lineer"), "--model: unknown model 'lineer'"),
+    ],
+)
+def test_what_is_found_wrong_later_is_told_with_its_place(
+    folder: Folder, text: str, typed: tuple[str, ...], says: str
+) -> None:
+    (folder.path / "job.toml").write_text(text, encoding="utf-8")
+    with pytest.raises((click.UsageError, UsageError)) as caught:
+        worker.main(["--config", "job.toml", "--validate", *typed], "worker", standalone_mode=False)
+    error = caught.value
+    assert (error.format_message() if isinstance(error, click.UsageError) else str(error)).startswith(says)
 
 
 def test_files_that_cannot_be_read(folder: Folder) -> None:
