@@ -10,6 +10,7 @@ from grpc_ps.client.shared.addresses import parse_addresses
 from grpc_ps.client.shared.cores import listed, parse_cores
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import did_you_mean
+from grpc_ps.client.shared.security import listening
 
 PORT = 2222
 """The port of a host's first shard, where its line has none."""
@@ -125,18 +126,6 @@ def assign(
             found.append(_assigned(host, "worker", f"worker {workers}", flags, own))
             workers += 1
     return tuple(found)
-
-
-def listening(name: str) -> str:
-    """Returns the --host of a shard on that host: every address of it, since a name may be another one's there.
-
-    A loopback address is listened on alone, as it needs no protection.
-    """
-    from grpc_ps.client.shared.security import is_loopback
-
-    if is_loopback(name):
-        return name.strip("[]")
-    return "::" if name.startswith("[") else "0.0.0.0"
 
 
 def _assigned(host: Host, program: str, name: str, flags: Sequence[str], own: Mapping[str, Sequence[str]]) -> Assigned:

@@ -37,7 +37,11 @@ LOOPBACK = "127.0.0.1"
 @config_option("psserver")
 @click.option("--shard", type=Whole(0, 9999), help="Number of this shard, from 0. Shard 0 is the lead.")
 @click.option("--port", type=Whole(0, 65535), help="Port to listen on; 0 picks one. Default: the one in --ps.")
-@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on. Default: 127.0.0.1; where TF_CONFIG has this shard on another machine's address, all.",
+)
 @click.option("--ps", metavar="HOST:PORT,...", help="All shards in order. Or give --shards and --lead.")
 @click.option("--shards", type=Whole(1, 10000), help="How many shards the job has. Default: as --ps, or 1.")
 @click.option("--lead", metavar="HOST:PORT", help="Address of shard 0. Default: the first of --ps.")
@@ -91,6 +95,7 @@ def psserver(**flags: Any) -> int:
 def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
     """Makes the configuration; click.UsageError names the flag that is wrong."""
     flags = shard_flags(flags)
+    flags = {**flags, "host": "127.0.0.1" if flags["host"] is None else flags["host"]}
     addresses = parse_addresses(flags["ps"], "--ps") if flags["ps"] is not None else ()
     leads = parse_addresses(flags["lead"], "--lead") if flags["lead"] is not None else addresses[:1]
     if len(leads) > 1:
@@ -121,6 +126,7 @@ def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
         shards=shards,
         host=flags["host"],
         port=port,
+        known_as=addresses[shard] if addresses else "",
         lead="" if shard == 0 else lead,
         presets=stated_flags(flags) if shard == 0 else {},
         limits=Limits(
@@ -175,6 +181,9 @@ async def serve(config: ShardConfig) -> int:
     """Runs the shard; returns the exit code, 128 + number after a signal."""
     # Whatever the user's environment says: hiding a GPU later would still let the driver start on it.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if config.is_out_of_reach:
+        do = "--host ADDRESS or 0.0.0.0, unless something passes connections on"
+        event(logger, "out_of_reach", logging.WARNING, host=config.host, others_know_it_as=config.known_as, do=do)
     server = ShardServer(config)
     received: list[int] = []
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
 from grpc_ps.client.shared.faults import FaultPlan
 from grpc_ps.client.shared.image import ALIGNMENT
-from grpc_ps.client.shared.security import Security, ServerSecurity
+from grpc_ps.client.shared.security import Security, ServerSecurity, is_loopback
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.settings import Settings
 
@@ -25,6 +25,7 @@ class ShardConfig:
         shard: this shard's number; shard 0 is the lead.
         shards: how many the job has.
         host, port: where it listens; port 0 picks one.
+        known_as: its address in the list of all shards; empty where there is no list.
         lead: the lead's address; empty on shard 0.
         presets: settings of the job that the lead fixes; empty elsewhere.
         limits: times of the lead.
@@ -44,6 +45,7 @@ class ShardConfig:
     shards: int = 1
     host: str = "127.0.0.1"
     port: int = 0
+    known_as: str = ""
     lead: str = ""
     presets: Settings = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -58,6 +60,12 @@ class ShardConfig:
     link_security: Security = field(default_factory=Security)
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether it listens to its own machine alone, and is known by an address that may be meant for others."""
+        known = self.known_as.rpartition(":")[0]
+        return bool(known) and is_loopback(self.host) and not is_loopback(known)
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < self.shards:

@@ -121,6 +121,17 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def listening(name: str) -> str:
+    """Returns the --host of a shard that others know by that name: every address of its machine.
+
+    A name may be another machine's, or none at all, on the machine itself. A loopback address is listened on alone, as
+    it needs no protection.
+    """
+    if is_loopback(name):
+        return name.strip("[]")
+    return "::" if name.startswith("[") else "0.0.0.0"
+
+
 def read_ca(flag: str, path: Path) -> bytes:
     """Reads certificates of authorities. Raises UsageError with flag, path and reason."""
     data = _read(flag, path)

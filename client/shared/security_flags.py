@@ -101,8 +101,8 @@ def server_security_from_flags(flags: Mapping[str, Any]) -> tuple[ServerSecurity
             raise UsageError(f"{flag} {needs}: needs --tls-cert and --tls-key, this shard's own")
     if own is None and not roles and not flags["insecure"] and not is_loopback(flags["host"]):
         raise UsageError(
-            f"--host {flags['host']}: other machines could reach this shard without TLS and token;"
-            " give --tls-cert and --tls-key, --token-file, or --insecure"
+            f"{flags.get('asks') or '--host ' + flags['host']}: other machines could reach this shard without TLS and"
+            " token; give --tls-cert and --tls-key, --token-file, or --insecure"
         )
     port = ServerSecurity(
         own=own,

@@ -86,7 +86,10 @@ def parse(text: str | None) -> TfConfig | None:
 
 
 def shard_flags(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns psserver's flags, with --shard and --ps from the variable where --shard is not given.
+    """Returns psserver's flags, with --shard, --ps and --host from the variable where --shard is not given.
+
+    A shard that the variable has on another address than a loopback one listens where others can reach it. What then
+    asks for it, for errors, is added as `asks`.
 
     Raises what `parse` does, and click.UsageError where the variable makes this process something else.
     """
@@ -100,7 +103,14 @@ def shard_flags(flags: Mapping[str, Any]) -> Mapping[str, Any]:
             f"this process is a {found.task}: its command is `worker`" if found.task else "must be there, or --shard"
         )
         raise click.UsageError(f"{NAME}: task: {is_what}")
-    return {**flags, "shard": found.index, "ps": flags["ps"] or ",".join(found.shards)}
+    told = {**flags, "shard": found.index, "ps": flags["ps"] or ",".join(found.shards)}
+    if flags["host"] is None and flags["ps"] is None:
+        from grpc_ps.client.shared.security import listening
+
+        own = found.shards[found.index]
+        asks = f"{NAME}: cluster.ps: {own}, this shard's address"
+        told |= {"host": listening(own.rpartition(":")[0]), "asks": asks}
+    return told
 
 
 def worker_flags(flags: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,9 +13,10 @@ from fake_programs import install_programs
 from worker_command import config_of
 
 from grpc_ps.client.commands.group import run
-from grpc_ps.client.hosts import Host, addresses, assign, listening, parse_hosts
+from grpc_ps.client.hosts import Host, addresses, assign, parse_hosts
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+from grpc_ps.client.shared.security import listening
 from grpc_ps.psserver.command import config_from_flags, psserver
 
 FILE = """

@@ -84,6 +84,10 @@ def test_figures_may_have_the_shards_port_on_another_address() -> None:
 def test_a_shard_finds_itself_in_the_list() -> None:
     config = config_of("--shard 1 --ps a:1,b:2 --steps 5")
     assert (config.shards, config.port, config.lead, config.presets) == (2, 2, "a:1", {})
+    # Which a shard that listens on loopback warns of.
+    assert (config.known_as, config.is_out_of_reach) == ("b:2", True)
+    assert not config_of("--shard 0 --ps 127.0.0.1:1").is_out_of_reach
+    assert not config_of("--shard 1 --ps a:1,b:2 --host 0.0.0.0 --insecure").is_out_of_reach
 
 
 @pytest.mark.parametrize(

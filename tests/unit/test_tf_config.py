@@ -48,12 +48,24 @@ def test_a_shard_is_told_all(tf_config: Any) -> None:
 
 def test_a_shards_flags_win(tf_config: Any) -> None:
     tf_config(variable("ps", 1))
-    assert shard_config("--port 7").port == 7
+    assert shard_config("--port 7 --insecure").port == 7
     config = shard_config("--ps x:1,y:2")
-    assert (config.shard, config.port, config.lead) == (1, 2, "x:1")
+    assert (config.shard, config.port, config.lead, config.host) == (1, 2, "x:1", "127.0.0.1")
     # With its number given nothing is looked for in the variable.
     tf_config("{broken")
     assert shard_config("--shard 0 --port 0") == ShardConfig(shard=0, port=0)
+
+
+def test_a_shard_listens_where_it_is_said_to_be_with_what_protects_it(tf_config: Any) -> None:
+    tf_config(variable("ps", 1))
+    asks = "TF_CONFIG: cluster.ps: b:2223, this shard's address: other machines could reach this shard without TLS and"
+    assert refusal(shard_config, "").startswith(asks)
+    assert shard_config("--insecure").host == "0.0.0.0"
+    assert shard_config("--host 127.0.0.1").is_out_of_reach
+    for own, host in (("localhost:1", "localhost"), ("127.0.0.2:1", "127.0.0.2"), ("[::1]:1", "::1")):
+        tf_config(variable("ps", 0, {"ps": [own]}))
+        config = shard_config("")
+        assert (config.host, config.port, config.is_out_of_reach) == (host, 1, False)
 
 
 @pytest.mark.parametrize(
