@@ -73,11 +73,15 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry:
-    """What is known of a model without importing it: `target` is "module:attribute", `data` its default data set."""
+    """What is known of a model without importing it.
+
+    `target` is "module:attribute", `data` its default data set; `tables` says whether it has tables.
+    """
 
     target: str
     data: str
     arguments: Mapping[str, Argument]
+    tables: bool = False
 
 
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
@@ -86,6 +90,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         "embedding": ModelEntry(
             target="grpc_ps.models.embedding:Embedding",
             data="zipf",
+            tables=True,
             arguments={
                 "rows": Argument(lowest=1, highest=2**40),
                 "dim": Argument(lowest=1, highest=65536),

@@ -45,11 +45,14 @@ def _check_model(config: WorkerConfig) -> None:
     start_tensorflow(threads=config.threads, device=config.device)
     from grpc_ps.worker.evaluator import Evaluator, check_until
     from grpc_ps.worker.initial import check_initial
-    from grpc_ps.worker.settings import until_metric
-    from grpc_ps.worker.tables import dense_specs, model_specs
+    from grpc_ps.worker.settings import NO_OVERLAP, default_settings, until_metric
+    from grpc_ps.worker.tables import dense_specs, model_specs, tables_of
 
     with placed(config.device):
         model = model_factory(config.model, config.arguments)()
+    if config.overlap and tables_of(model):
+        raise UsageError(NO_OVERLAP)
+    default_settings(config.stated, model.defaults)
     fetch_data(model.data, config)
     data = load_data(model, name=config.data, directory=config.data_dir)
     with placed(config.device):
@@ -57,7 +60,8 @@ def _check_model(config: WorkerConfig) -> None:
     specs = dense_specs(model_specs(model))
     _check_epochs(config, data.train)
     if config.initial is not None:
-        check_initial(config.initial, specs)
-        config.initial.load(specs)
+        initial = config.initial.of(model)
+        check_initial(initial, specs)
+        initial.load(specs)
     evaluator = Evaluator(model, data.test, device=config.device) if data.test is not None else None
     check_until(until_metric(config.stated), evaluator, model=config.model)

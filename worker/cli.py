@@ -53,9 +53,12 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
         DataError: the file of first values cannot be read.
     """
     from grpc_ps.client import parse_addresses
+    from grpc_ps.client.shared.errors import UsageError
+    from grpc_ps.models import MODELS
     from grpc_ps.worker.device import parse_device
     from grpc_ps.worker.initial import open_initial
     from grpc_ps.worker.loading import check_model
+    from grpc_ps.worker.settings import NO_OVERLAP
 
     if flags["model"] is None:
         raise click.UsageError("Missing option '--model'.")
@@ -71,6 +74,8 @@ def build_config(flags: Mapping[str, Any]) -> WorkerConfig:
     addresses = parse_addresses(flags["ps"]) if flags["ps"] is not None else ()
     arguments = parse_arguments(flags["model_arg"])
     check_model(flags["model"], arguments)
+    if flags["overlap"] and flags["model"] in MODELS and MODELS[flags["model"]].tables:
+        raise UsageError(NO_OVERLAP)
     check_data(flags["model"], flags["data"], flags["data_dir"])
     check_summaries(flags)
     check_download(flags)
@@ -120,7 +125,8 @@ _EPILOG = (
     "--init-from",
     metavar="FILE",
     type=FilePath(),
-    help="First values, from a .npz or .safetensors file with every parameter, in place of the seed's.",
+    help="First values, in place of the seed's: a .npz or .safetensors file with every parameter, or a Keras model's"
+    " .keras.",
 )
 @overlap_option()
 @summary_options()

@@ -8,20 +8,11 @@ from typing import Any
 
 import click
 
-from grpc_ps.client.shared.flags import MAX_U64, Decorated, FilePath, OneOf, Whole, refusal
-from grpc_ps.models.datasets import CHOICES, PARTS, parts_of
+from grpc_ps.client.shared.flags import MAX_U64, Decorated, FilePath, Whole, refusal
+from grpc_ps.models.datasets import CHOICES, PARTS
 from grpc_ps.worker.config import Value
 
 # Nothing here may import gRPC, and so no module of errors, when this one is loaded: see `worker.cli`.
-
-
-class _DataName(OneOf):
-    """One of some words, a list of files, or a place in a user's own code."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns what was typed, or raises click.UsageError."""
-        free = ":" in str(value) or parts_of(value)
-        return str(value) if free else super().convert(value, param, ctx)
 
 
 class Run(Whole):
@@ -67,7 +58,6 @@ def data_options(command: Decorated) -> Decorated:
         ),
         click.option(
             "--data",
-            type=_DataName(*CHOICES, PARTS[0]),
             metavar=f"{'|'.join(CHOICES)}|{PARTS[0]},...|file.py:attribute",
             help="Data that needs no files; without --data-dir too, digits for mnist, synthetic for cifar10. Or, with"
             " --data-dir, the training files of CIFAR-10 that are wanted. Or your own.",
@@ -110,21 +100,23 @@ def parse_arguments(texts: tuple[str, ...]) -> dict[str, Value]:
     return arguments
 
 
-def check_data(model: str, name: str | None, directory: Path | None) -> None:
-    """Refuses data that the model does not take, as far as that is known without the model.
+def check_data(model: str | None, name: str | None, directory: Path | None) -> None:
+    """Refuses data that the model does not take, as far as that is known without the model; None for any of ours.
 
     Raises:
         click.UsageError: says what excludes each other.
     """
     from grpc_ps import models
-    from grpc_ps.models.datasets import ChoiceError, choose
+    from grpc_ps.models.datasets import ChoiceError, check_name, choose
     from grpc_ps.worker.loading import check_data_place
 
     if name is not None and ":" in name:
         check_data_place(name)
         return
-    default = models.MODELS[model].data if model in models.MODELS else CHOICES[0]
     try:
-        choose(default, name=name, directory=directory)
+        if model is not None and model in models.MODELS:
+            choose(models.MODELS[model].data, name=name, directory=directory)
+        elif name is not None:
+            check_name(name)
     except ChoiceError as error:
         raise click.UsageError(str(error)) from None

@@ -9,6 +9,8 @@ from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.models import ModelDefaults, TrainData
 from grpc_ps.worker.config import Value, WorkerConfig
 
+NO_OVERLAP = "--overlap: not for a model with tables, whose rows come with the parameters of a step"
+
 
 class OtherThreads(Exception):
     """The job computes with another number of threads than this process's TensorFlow, which cannot be changed."""

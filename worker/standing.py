@@ -85,6 +85,8 @@ def standing_config(flags: Mapping[str, Any]) -> StandingConfig:
             raise click.UsageError(f"{flag_of(name)}: needs --model; without it the jobs that are submitted say so")
     if flags["data"] is not None and flags["data_dir"] is not None:
         raise click.UsageError(f"--data {flags['data']} and --data-dir {flags['data_dir']} exclude each other")
+    if flags["data_dir"] is None:
+        check_data(None, flags["data"], None)
     check_download(flags)
     if flags["device"] is not None:
         from grpc_ps.worker.device import parse_device

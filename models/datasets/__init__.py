@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +12,17 @@ from typing import Any, TypeAlias
 
 from grpc_ps.models.spec import DataBundle, DataLoader
 
-__all__ = ["CHOICES", "PARTS", "ChoiceError", "Progress", "choose", "download_data", "open_data", "parts_of"]
+__all__ = [
+    "CHOICES",
+    "PARTS",
+    "ChoiceError",
+    "Progress",
+    "check_name",
+    "choose",
+    "download_data",
+    "open_data",
+    "parts_of",
+]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told of a download: the name of a file, the bytes of it that are here, and all there are."""
@@ -83,16 +94,27 @@ def choose(default: str, *, name: str | None, directory: Path | None) -> str:
         if directory is None:
             raise ChoiceError(f"--data {name}: names files, so it needs --data-dir with the folder that has them")
         return family.files
+    if name is not None and family is not None and name not in family.named:
+        raise ChoiceError(f"--data {name}: this model takes {_proposed(name, family.named, family.parts)}")
     if name is not None and directory is not None:
         raise ChoiceError(f"--data {name} and --data-dir {directory} exclude each other")
     if family is None:
         return _only(default, name, directory)
-    if directory is not None:
-        return family.files
-    chosen = family.default if name is None else name
-    if chosen not in family.named:
-        raise ChoiceError(f"--data {name}: this model takes {' or '.join([*family.named, *family.parts[:1]])}")
-    return family.named[chosen]
+    return family.files if directory is not None else family.named[name or family.default]
+
+
+def check_name(name: str) -> None:
+    """Refuses what no model of ours takes as --data; raises ChoiceError."""
+    if name not in CHOICES and not parts_of(name):
+        raise ChoiceError(f"--data {name}: must be {_proposed(name, CHOICES, PARTS)}")
+
+
+def _proposed(name: str, words: Iterable[str], parts: Sequence[str]) -> str:
+    """What there is in place of a name, the closest in the end."""
+    kinds = [*words, *([f"some of {parts[0]} to {parts[-1]}"] if parts else []), "file.py:attribute"]
+    wrong = next((each for each in name.split(",") if each not in parts), name)
+    close = difflib.get_close_matches(wrong, [*words, *parts], n=1)
+    return f"{', '.join(kinds[:-1])} or {kinds[-1]}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def _only(default: str, name: str | None, directory: Path | None) -> str:

@@ -80,17 +80,33 @@ def test_choice_of_data(default: str, name: str | None, directory: Path | None, 
     assert choose(default, name=name, directory=directory) == chosen
 
 
+FILES = "synthetic, some of data_batch_1 to data_batch_5 or file.py:attribute"
+
+
 @pytest.mark.parametrize(
     ("default", "name", "directory", "says"),
     [
         ("digits", "digits", Path("here"), "--data digits and --data-dir here exclude each other"),
         ("line", "digits", None, "--data digits: this model has its own data"),
         ("line", None, Path("here"), "--data-dir here: this model has its own data"),
-        ("digits", "data_batch_1", Path("here"), "--data data_batch_1 and --data-dir here exclude each other"),
-        ("digits", "data_batch_1", None, "--data data_batch_1: this model takes digits or synthetic"),
-        ("cifar10", "digits", None, "--data digits: this model takes synthetic or data_batch_1"),
+        (
+            "digits",
+            "data_batch_1",
+            Path("here"),
+            "--data data_batch_1: this model takes digits, synthetic or file.py:attribute$",
+        ),
+        (
+            "digits",
+            "data_batch_1",
+            None,
+            "--data data_batch_1: this model takes digits, synthetic or file.py:attribute$",
+        ),
+        ("cifar10", "digits", None, f"--data digits: this model takes {FILES}$"),
+        ("cifar10", "cifar", None, f"--data cifar: this model takes {FILES}$"),
+        ("cifar10", "data_batch_9", Path("here"), rf"{FILES} \(did you mean data_batch_5\?\)$"),
+        ("cifar10", "data_batch_1,data_batch2", Path("here"), rf"{FILES} \(did you mean data_batch_2\?\)$"),
         ("cifar10", "data_batch_1", None, "--data data_batch_1: names files, so it needs --data-dir"),
-        ("cifar10", "data_batch_1,data_batch_1", None, "data_batch_1: this model takes synthetic or data_batch_1"),
+        ("cifar10", "data_batch_1,data_batch_1", None, f"data_batch_1: this model takes {FILES}"),
     ],
 )
 def test_impossible_choices(default: str, name: str | None, directory: Path | None, says: str) -> None:

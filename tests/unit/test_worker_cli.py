@@ -75,9 +75,18 @@ def test_values_of_model_arguments(text: str, value: object) -> None:
         ((*MNIST, "--data", "digits", "--data-dir", "d"), "--data digits and --data-dir d exclude each other"),
         (
             (*MNIST, "--data", "digit"),
-            "--data digit: must be one of digits, synthetic, data_batch_1 (did you mean digits?)",
+            "--data digit: this model takes digits, synthetic or file.py:attribute (did you mean digits?)",
         ),
-        ((*MNIST, "--data", "data_batch_1"), "--data data_batch_1: this model takes digits or synthetic"),
+        ((*MNIST, "--data", "cifar"), "--data cifar: this model takes digits, synthetic or file.py:attribute"),
+        (
+            ("--ps", "a:1", "--model", "m:f", "--data", "digit"),
+            "--data digit: must be digits, synthetic, some of data_batch_1 to data_batch_5 or file.py:attribute"
+            " (did you mean digits?)",
+        ),
+        (
+            ("--ps", "a:1", "--model", "embedding", "--overlap"),
+            "--overlap: not for a model with tables, whose rows come with the parameters of a step",
+        ),
         ((*MNIST, "--download"), "--download: needs --data-dir, the folder to download into"),
         ((*MNIST, "--data-dir", "d", "--download-url", "http://a"), "--download-url http://a: only with --download"),
         (

@@ -63,6 +63,11 @@ def test_what_a_job_does_not_say_the_worker_says_where_it_fits(
         (("--model-arg", "a=1"), "--model-arg: needs --model; without it the jobs that are submitted say so"),
         (("--overlap",), "--overlap: needs --model; without it the jobs that are submitted say so"),
         (("--data", "digits", "--data-dir", "d"), "--data digits and --data-dir d exclude each other"),
+        (
+            ("--data", "digit"),
+            "--data digit: must be digits, synthetic, some of data_batch_1 to data_batch_5 or file.py:attribute"
+            " (did you mean digits?)",
+        ),
     ],
 )
 def test_flags_of_a_job_need_a_model(args: tuple[str, ...], says: str) -> None:
