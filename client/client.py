@@ -12,10 +12,11 @@ from grpc_ps.client.jobs import JobQueue
 from grpc_ps.client.joining import JoinRequest, join
 from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.reading import Pulled
+from grpc_ps.client.row_gradients import as_rows
 from grpc_ps.client.session import TrainingSession
 from grpc_ps.client.settings import Changed, changed, set_request
 from grpc_ps.client.shard_client import ShardClient
-from grpc_ps.client.shared.addresses import parse_addresses
+from grpc_ps.client.shared.addresses import addresses_of
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
 from grpc_ps.client.shared.faults import Faults
@@ -79,8 +80,9 @@ class PSClient:
         security: Security | None = None,
         faults: Faults | None = None,
     ) -> None:
-        text = addresses if isinstance(addresses, str) else ",".join(addresses)
-        self.addresses = parse_addresses(text, "addresses")
+        self.addresses = addresses_of(addresses, "addresses")
+        # Those of a LocalCluster know whether there is anybody.
+        self._still: Callable[[], object] = getattr(addresses, "still", lambda: None)
         self.timeout = timeout
         self.session: TrainingSession | None = None
         self._recovery = 0.0
@@ -228,6 +230,7 @@ class PSClient:
         index: int | None = None,
         run: int = 0,
         on_wait: Callable[[str], None] = lambda text: None,
+        still: Callable[[], object] | None = None,
     ) -> TrainingSession:
         """Becomes a worker of the job, waiting for servers and for others as long as they can be reached.
 
@@ -239,17 +242,21 @@ class PSClient:
             index: the worker's index; None takes a free one.
             run: the job that the caller was a member of before; another one refuses it then. 0 for none.
             on_wait: told every 5 s what is missing.
+            still: called while a shard is out of reach; what it raises ends the waiting.
 
         A session of before is left. Raises PeerUnreachable, or what the lead refuses with: Mismatch, Fenced, Full or
         WrongRun.
         """
+        self._shards[0].check_open()
         if self.session is not None:
             self.session.leave()
         request = JoinRequest(
             model=model, parameters=parameters, stated=stated or {}, defaults=defaults or {}, index=index, run=run
         )
         patience = max(self.timeout, self._recovery)
-        membership, placement = join(self._shards, request, timeout=patience, on_wait=on_wait)
+        membership, placement = join(
+            self._shards, request, timeout=patience, on_wait=on_wait, still=still or self._still
+        )
         recovery = self._recovery = membership.recovery
         leave = wire.LeaveRequest(id=membership.identity)
         self.session = TrainingSession(
@@ -266,12 +273,16 @@ class PSClient:
         )
         return self.session
 
-    def push(self, gradients: Mapping[str, Any], examples: int = 1) -> Reply:
+    def push(self, gradients: Mapping[str, Any], examples: int = 1, *, rows: Mapping[str, Any] | None = None) -> Reply:
         """Sends gradients for the batch of the last reply and waits for the next one; `join` and `begin` come before.
+
+        `rows` has those of rows by the table's name, each a tf.IndexedSlices or a pair (ids, values), in any order; of
+        a row that is there several times the sum is applied.
 
         Raises InvalidPush for gradients that do not fit, and what `TrainingSession.wait` raises.
         """
         if self.session is None:
             raise RuntimeError("`push` needs a session: call `join` before")
-        self.session.send(gradients, examples)
+        of_tables = {name: as_rows(name, gradient) for name, gradient in (rows or {}).items()}
+        self.session.send(gradients, examples, rows=of_tables)
         return self.session.wait()

@@ -63,9 +63,16 @@ class JoinRequest:
 
 
 def join(
-    shards: Sequence[ShardClient], request: JoinRequest, *, timeout: float, on_wait: Callable[[str], None]
+    shards: Sequence[ShardClient],
+    request: JoinRequest,
+    *,
+    timeout: float,
+    on_wait: Callable[[str], None],
+    still: Callable[[], object] = lambda: None,
 ) -> tuple[Membership, Placement]:
     """Waits until the job takes the worker. `on_wait` is told every five seconds what is missing.
+
+    `still` is called while somebody is waited for, to raise where it knows that nobody will come.
 
     Any shard may be out of reach for `timeout` seconds; waiting for others that are there has no limit here but the
     lead's own. Raises PeerUnreachable with exactly the addresses that are out of reach, and what the lead refuses with.
@@ -73,7 +80,7 @@ def join(
     placement = place(request.parameters, len(shards))
     message = request.message(len(shards), placement.fingerprint)
     with Reachability({shard.address: shard.channel for shard in shards}) as reach:
-        response = _Wait(shards[0], message, reach, timeout, on_wait).run()
+        response = _Wait(shards[0], message, reach, timeout, on_wait, still).run()
     return _membership(response, message.job, placement), placement
 
 
@@ -85,12 +92,14 @@ class _Wait:
         reach: Reachability,
         timeout: float,
         on_wait: Callable[[str], None],
+        still: Callable[[], object],
     ) -> None:
         self._lead = lead
         self._message = message
         self._reach = reach
         self._timeout = timeout
         self._on_wait = on_wait
+        self._still = still
         self._said = time.monotonic()
 
     def run(self) -> wire.JoinResponse:
@@ -110,6 +119,8 @@ class _Wait:
 
     def _check(self, waiting_for: str) -> None:
         missing = self._reach.missing()
+        if missing:
+            self._still()
         overdue = [address for address, seconds in missing.items() if seconds >= self._timeout]
         # Also before anything is overdue: whom TLS does not trust is not waited for.
         hints = self._reach.hints()

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,9 +16,32 @@ from grpc_ps.client.client import PSClient
 from grpc_ps.client.launch_plan import LaunchPlan
 from grpc_ps.client.launch_run import Ended, Run
 from grpc_ps.client.processes import last_lines
-from grpc_ps.client.shared.errors import JobFailed
+from grpc_ps.client.shared.errors import JobFailed, UsageError
 from grpc_ps.client.shared.flags import typed
 from grpc_ps.client.shared.job_flags import JOB_FLAGS
+from grpc_ps.client.shared.job_settings import as_flags, checked_settings
+
+_MOST_SHARDS = 1024
+# Seconds between two looks at who has ended.
+_LOOK_SECONDS = 0.2
+# Flags of `psserver` that say what the cluster says by itself.
+_OWN = ("shard", "shards", "port", "lead")
+_DONE = (
+    "the job is over, and the shards of the LocalCluster have ended with it; start another one, or one with"
+    " keep_alive=True"
+)
+
+
+class LocalAddresses(str):
+    """Addresses at which shards of this process's own were; `still` raises once these have ended."""
+
+    still: Callable[[], None]
+
+    def __new__(cls, text: str, still: Callable[[], None]) -> LocalAddresses:
+        """The text with who knows."""
+        made = super().__new__(cls, text)
+        made.still = still
+        return made
 
 
 class LocalCluster:
@@ -34,21 +58,70 @@ class LocalCluster:
         log_dir: an existing folder for their logs, which stay; else they are gone with the cluster.
         ready_timeout: seconds for all to be ready.
         flags: of `psserver`, by their names: `mode="sync", workers=2, checkpoint_dir="ckpt", keep_alive=True`.
+
+    Raises:
+        UsageError: something of that is not possible.
     """
 
     def __init__(
         self, ps: int = 1, *, log_dir: str | Path | None = None, ready_timeout: float = 120.0, **flags: Any
     ) -> None:
+        given: Any = ps
+        if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= _MOST_SHARDS:
+            raise UsageError(f"ps {ps!r}: how many shards; must be a whole number, 1 to {_MOST_SHARDS}")
+        if log_dir is not None and not Path(log_dir).is_dir():
+            raise UsageError(f"log_dir {log_dir}: there is no such folder")
+        if own := sorted({*_OWN} & flags.keys()):
+            raise UsageError(f"{own[0]}: the cluster says that by itself; ps=N says how many shards it has")
+        # The lead alone takes the job's settings.
+        job = {name: value for name, value in flags.items() if name in JOB_FLAGS}
+        checked_settings(job)
         self._ps = ps
         self._log_dir = None if log_dir is None else Path(log_dir)
         self._ready_timeout = ready_timeout
-        self._flags = flags
+        self._of_job = as_flags(job)
+        self._flags = {name: value for name, value in flags.items() if name not in JOB_FLAGS}
         self._run: Run | None = None
         self._folder: Path | None = None
-        self.addresses = ""
+        self._addresses = ""
+        # Why there is no cluster any more, with an exit code; None while there may be one.
+        self._over: tuple[str, int] | None = None
+
+    @property
+    def addresses(self) -> str:
+        """Those of all shards, as --ps takes them.
+
+        Raises:
+            UsageError: the cluster has not been started.
+            JobFailed: there is nobody at them any more: the job is over, a shard has failed, or the cluster was closed.
+        """
+        if not self._addresses:
+            raise UsageError("the LocalCluster has not been started: use it as a context manager, or call start()")
+        self.still()
+        return LocalAddresses(self._addresses, self.still)
+
+    def still(self) -> None:
+        """Raises JobFailed once there is nobody any more; whoever waits for the shards asks again and again."""
+        self._look()
+        if self._over is not None:
+            raise JobFailed(self._over[0], exit_code=self._over[1])
+
+    def _look(self) -> None:
+        """Notes the ends of shards that have come since."""
+        if self._run is None:
+            return
+        group = self._run.group
+        while group.wait(time.monotonic()) is not None:
+            pass
+        failed = next((child for child in group.children if child.code), None)
+        if failed is not None:
+            words = [f"{failed.name} failed with exit code {failed.code}", *last_lines([failed])[-1:]]
+            self._over = ": ".join(words), failed.code or 4
+        elif any(child.code == 0 for child in group.children):
+            self._over = _DONE, 4
 
     def start(self) -> LocalCluster:
-        """Starts the shards and returns the cluster once all are ready; `addresses` has them then, as --ps takes them.
+        """Starts the shards and returns the cluster once all are ready; `addresses` has them then.
 
         Raises:
             JobFailed: one ended instead, with its exit code and last line.
@@ -58,7 +131,7 @@ class LocalCluster:
         self._run = Run(self._plan(self._log_dir or self._folder or Path()), lambda event: None)
         atexit.register(self.close)
         try:
-            self.addresses = ",".join(self._run.start())
+            self._addresses, self._over = ",".join(self._run.start()), None
         except Ended as error:
             self.close()
             said = last_lines(error.at_fault)[-1:]
@@ -69,16 +142,13 @@ class LocalCluster:
         return self
 
     def _plan(self, folder: Path) -> LaunchPlan:
-        # The lead alone takes the job's settings.
-        lead = {name: value for name, value in self._flags.items() if name in JOB_FLAGS}
-        all_of_them = {name: value for name, value in self._flags.items() if name not in JOB_FLAGS}
         return LaunchPlan(
             shards=self._ps,
             workers=0,
-            shard_command=[sys.executable, "-m", "grpc_ps.psserver", *typed(all_of_them)],
+            shard_command=[sys.executable, "-m", "grpc_ps.psserver", *typed(self._flags)],
             worker_command=(),
             log_dir=folder,
-            own_flags={"ps 0": typed(lead)},
+            own_flags={"ps 0": typed(self._of_job)},
             ready_timeout=self._ready_timeout,
         )
 
@@ -99,14 +169,17 @@ class LocalCluster:
         if self._run is None:
             return []
         group, deadline = self._run.group, time.monotonic() + timeout
-        while group.running() and group.wait(deadline) is not None:
-            pass
+        while group.running() and time.monotonic() < deadline:
+            # Not longer: whoever asks for the addresses may have been told instead.
+            group.wait(min(deadline, time.monotonic() + _LOOK_SECONDS))
         return [child.code for child in group.children]
 
     def close(self) -> None:
         """Ends what still runs; calling it again does nothing."""
         atexit.unregister(self.close)
+        self._look()
         run, self._run = self._run, None
+        self._over = self._over or ("the LocalCluster has been closed", 4)
         try:
             if run is not None:
                 run.group.end()

@@ -11,7 +11,7 @@ import grpc
 from grpc_ps.client.channel import close_channel, open_channel
 from grpc_ps.client.fault_interceptor import FaultInterceptor
 from grpc_ps.client.shared.codec import ChunkView, detach_chunk
-from grpc_ps.client.shared.errors import Corrupt, PsError, from_rpc_error
+from grpc_ps.client.shared.errors import Corrupt, PsError, UsageError, from_rpc_error
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.security import Security
 from grpc_ps.client.stream import TrainingStream
@@ -42,6 +42,12 @@ class ShardClient:
         # Messages with chunks travel as bytes: `shared.codec` copies them less often than protobuf would.
         self._push_pull = calls.stream_stream(f"{_SERVICE}/PushPull", None, None)
         self._pull = calls.unary_stream(f"{_SERVICE}/Pull", None, None)
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raises UsageError once it is closed: no call is possible any more."""
+        if self._closed:
+            raise UsageError(f"the client of {self.address} is closed; make another PSClient")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -51,6 +57,7 @@ class ShardClient:
             raise from_rpc_error(error, self.address) from error
 
     def _call(self, method: Any, request: object, response: type[Response], timeout: float = CALL_SECONDS) -> Response:
+        self.check_open()
         with self._errors():
             answer = method(request, timeout=timeout, metadata=self._metadata)
         assert isinstance(answer, response)
@@ -134,6 +141,7 @@ class ShardClient:
         `averages` is for the lead: those in place of values, if the job keeps any. With `table` rows of that are
         streamed: those of `ids`, or all. With `keep` the snapshot is there for more.
         """
+        self.check_open()
         request = wire.PullRequest(snapshot=snapshot, averages=averages, table=table, ids=ids, keep=keep)
         return self._pulled(self._pull(request.SerializeToString(), timeout=timeout, metadata=self._metadata))
 
@@ -152,6 +160,7 @@ class ShardClient:
 
     def close(self) -> None:
         """Closes the connection; calls under way end."""
+        self._closed = True
         close_channel(self.channel)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,37 +39,88 @@ def given(
     first = factory()
     bundle = _bundle(first, data)
     if test is not None:
-        held_out = ArrayDataset(np.asarray(test[0]), np.asarray(test[1]))
+        held_out = _held_out(test)
         bundle = DataBundle(train=bundle.train, test=held_out, description=bundle.description)
     made = [first]
     return lambda: made.pop() if made else factory(), bundle
 
 
+def _held_out(test: Any) -> ArrayDataset:
+    try:
+        features, labels = (np.asarray(each) for each in test)
+        return ArrayDataset(features, labels)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"test: must be arrays (features, labels) of one length: {error}") from None
+
+
 def _bundle(model: Model, data: Any) -> DataBundle:
     if data is None:
         return DataBundle(train=ProgramData(), test=None, description="batches of the program")
+    if data is True and getattr(model, "has_no_data", False):
+        raise UsageError("data: the model has none of its own; give arrays (features, labels), or what returns them")
     if data is True or isinstance(data, str):
         return load_data(model, name=None if data is True else data, directory=None)
-    return open_bundle(own_loader(data, "data"), of=model.name)
+    return open_bundle(own_loader(data, "data"), what="data")
 
 
 def _factory(
     name: str, model: Source, variables: Mapping[str, tf.Variable] | Sequence[tf.Variable] | None
 ) -> ModelFactory:
+    ready = not isinstance(model, type) and all(hasattr(model, part) for part in PARTS)
+    if variables is not None and (isinstance(model, str) or is_keras(model) or ready):
+        raise UsageError("variables: only with a loss function; a model has its own")
     if isinstance(model, str):
         check_model(model, {})
         return model_factory(model, {})
-    if variables is not None:
-        return _only(FunctionModel(model, variables))
     if is_keras(model):
         return _keras_factory(model)
-    if not isinstance(model, type) and all(hasattr(model, part) for part in PARTS):
+    if ready:
         return _only(model)
     if not callable(model):
         raise UsageError(
             f"model: is of type {type(model).__name__}; expected a model, what makes one, or a loss function"
         )
+    if variables is not None:
+        return _only(FunctionModel(model, _checked(variables)))
+    _check_makes_one(model)
     return lambda: _made(name, model)
+
+
+def _checked(variables: Any) -> Mapping[str, tf.Variable] | Sequence[tf.Variable]:
+    """What a loss function trains, if it is that."""
+    if isinstance(variables, tf.Variable) or not isinstance(variables, (Mapping, Iterable)):
+        raise UsageError(f"variables: must be a list of tf.Variable, or names with them; it is {_brief(variables)}")
+    found = variables if isinstance(variables, Mapping) else dict(enumerate(variables, 1))
+    if not found:
+        raise UsageError("variables: there is none in it, and so nothing to train")
+    for key, value in found.items():
+        if not isinstance(value, tf.Variable):
+            raise UsageError(f"variables: {key!r} is {_brief(value)}; expected a tf.Variable")
+    return variables if isinstance(variables, Mapping) else tuple(found.values())
+
+
+def _brief(value: Any) -> str:
+    return f"of type {type(value).__name__}"
+
+
+def _check_makes_one(make: Callable[..., Any]) -> None:
+    """Refuses what needs arguments: it makes no model by itself, and is perhaps a loss function."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # Of what is written in C nothing is known.
+        return
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needs = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
+    if not needs:
+        return
+    name = getattr(make, "__name__", type(make).__name__)
+    if len(needs) == 2 and not isinstance(make, type):
+        raise UsageError(
+            f"variables: must be given with a loss function as {name}({', '.join(needs)}): variables=[w, b]"
+        )
+    raise UsageError(
+        f"model: {name} needs {', '.join(needs)}; give what makes the model by itself: lambda: {name}(...)"
+    )
 
 
 def _only(model: Any) -> ModelFactory:

@@ -8,14 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-import click
 import tensorflow as tf
 
 from grpc_ps.client import PSClient, PsError, Security, TrainingSession
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.flags import did_you_mean
-from grpc_ps.client.shared.job_flags import JOB_FLAGS
-from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY, check_summaries
+from grpc_ps.client.shared.summary_flags import SUMMARY_EVERY
 from grpc_ps.models import Array
 from grpc_ps.worker.cluster import Cluster, parse_cluster
 from grpc_ps.worker.config import Value, WorkerConfig
@@ -23,6 +20,7 @@ from grpc_ps.worker.fed import ProgramFeed
 from grpc_ps.worker.given import Source, given
 from grpc_ps.worker.hooks import EvaluationHook, Hook, StepResult, SummarySaverHook
 from grpc_ps.worker.run import Worker
+from grpc_ps.worker.session_arguments import NAMELESS, check_process, checked_hooks, in_keywords, stated_by
 from grpc_ps.worker.settings import OtherThreads
 from grpc_ps.worker.trainer import Trained
 
@@ -74,34 +72,37 @@ class MonitoredSession:
         **settings: Value,
     ) -> None:
         addresses, own_index = parse_cluster(cluster)
-        self._hooks = tuple(hooks)
+        check_process(index, timeout, security)
+        self._hooks = checked_hooks(hooks)
         summaries = next((hook for hook in self._hooks if isinstance(hook, SummarySaverHook)), None)
-        _check_summaries(summaries)
         config = WorkerConfig(
             addresses=addresses,
-            model=model if isinstance(model, str) else "model",
+            model=model if isinstance(model, str) else NAMELESS,
             arguments={},
-            stated=_stated(settings, self._hooks),
+            stated=stated_by(settings, self._hooks, type(self)),
             index=own_index if index is None else index,
             connect_timeout=timeout,
             security=security,
             logdir=summaries.logdir if summaries is not None else None,
             summary_every=summaries.every_steps if summaries is not None else SUMMARY_EVERY,
         )
-        factory, bundle = given(config.model, model, variables=variables, data=data, test=test)
+        with in_keywords():
+            factory, bundle = given(config.model, model, variables=variables, data=data, test=test)
         if bundle.test is None and any(isinstance(hook, EvaluationHook) for hook in self._hooks):
             raise UsageError("EvaluationHook: there is nothing to evaluate on; give test=(features, labels)")
         self._feed = ProgramFeed() if data is None else None
-        self._worker = Worker(
-            config,
-            factory,
-            lambda line: None,
-            on_session=self._joined,
-            data=bundle,
-            feed=self._feed,
-            found=self._found,
-            component=lambda name: None,
-        )
+        with in_keywords():
+            self._worker = Worker(
+                config,
+                factory,
+                lambda line: None,
+                on_session=self._joined,
+                data=bundle,
+                feed=self._feed,
+                found=self._found,
+                component=lambda name: None,
+                still=getattr(cluster, "still", lambda: None),
+            )
         self._steps: Iterator[Trained] = iter(())
         self._session: TrainingSession | None = None
         self._client: PSClient | None = None
@@ -143,6 +144,7 @@ class MonitoredSession:
         """
         if self._failure is not None:
             raise self._failure
+        _ = self.training  # An error before the session is entered.
         if bool(batch) != (self._feed is not None) or len(batch) not in (0, 2):
             wanted = "nothing: the session has data" if self._feed is None else "features and labels"
             raise UsageError(f"run_step takes {wanted}; it got {len(batch)} arguments")
@@ -197,7 +199,8 @@ class MonitoredSession:
 
     def _next(self) -> Trained | None:
         try:
-            return next(self._steps, None)
+            with in_keywords():
+                return next(self._steps, None)
         except OtherThreads as other:
             raise UsageError(
                 f"the job computes with {other.threads} threads: set tf.config.threading's intra and inter op"
@@ -264,27 +267,3 @@ class MonitoredSession:
                 self._client.close()
             if self._session is not None and self._holds:
                 self._worker.settle(self._session.parameters)
-
-
-def _check_summaries(hook: SummarySaverHook | None) -> None:
-    if hook is not None:
-        try:
-            check_summaries({"logdir": hook.logdir})
-        except click.UsageError as error:
-            raise UsageError(error.format_message()) from None
-
-
-def _stated(settings: Mapping[str, Value], hooks: Sequence[Hook]) -> dict[str, Value]:
-    """What the program insists on."""
-    for name in settings:
-        if name not in JOB_FLAGS:
-            raise UsageError(f"{name}: is no setting of a job{did_you_mean(name, JOB_FLAGS)}")
-    stated = dict(settings)
-    for hook in hooks:
-        for name, value in hook.settings().items():
-            if stated.setdefault(name, value) != value:
-                raise UsageError(f"{name}: a hook states {value!r}, and {stated[name]!r} is stated too")
-    threads = tf.config.threading.get_intra_op_parallelism_threads()
-    if threads:
-        stated.setdefault("threads", threads)
-    return stated

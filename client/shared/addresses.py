@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from grpc_ps.client.shared.errors import UsageError
 
@@ -27,6 +28,21 @@ def parse_addresses(text: str, flag: str = "--ps") -> tuple[str, ...]:
                 f"{flag}: item {number} of {len(items)} {address!r} is there twice; each shard has its own"
             )
     return addresses
+
+
+def addresses_of(given: Any, name: str) -> tuple[str, ...]:
+    """Reads what a program gives as the keyword `name`: such a text, or a sequence of its items.
+
+    Raises UsageError for anything else: it names the keyword and quotes the item with its position.
+    """
+    if isinstance(given, str):
+        return parse_addresses(given, name)
+    if not isinstance(given, (list, tuple)):
+        raise UsageError(f'{name}: must be "HOST:PORT,..." or a list of "HOST:PORT"; it is {given!r}')
+    for number, item in enumerate(given, 1):
+        if not isinstance(item, str):
+            raise UsageError(f'{name}: item {number} of {len(given)} is {item!r}; it must be a text, "HOST:PORT"')
+    return parse_addresses(",".join(given), name)
 
 
 def _parse(item: str, where: str) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from grpc_ps.client import LocalCluster, PsError
+from grpc_ps.client import LocalCluster, ParameterSpec, PSClient, PsError
 from grpc_ps.client.cluster_file import ClusterFile, is_running
+from grpc_ps.client.shared.errors import JobFailed
 
 pytestmark = pytest.mark.e2e
 
@@ -59,8 +60,24 @@ def test_a_local_cluster_ends_with_its_block_whatever_happens_in_it(tmp_path: Pa
     assert gone(pids)
     # psctl is told that it is over, and another cluster may have the folder, though this process goes on.
     assert ClusterFile.read(tmp_path).exit_code is not None
-    with pytest.raises(PsError, match=r"ps 0 failed with exit code 2: .*--mode"):
-        LocalCluster(mode="asink").start()
+    with pytest.raises(JobFailed, match=r"^the LocalCluster has been closed$"):
+        print(cluster.addresses)
+    with pytest.raises(PsError, match=r"ps 0 failed with exit code 2: .*--no-such"):
+        LocalCluster(no_such=3).start()
+
+
+def test_whoever_comes_to_a_local_cluster_after_its_job_is_told_at_once() -> None:
+    """Long before the timeout, and whether or not the address was asked for while the shard was there."""
+    weights = [ParameterSpec(name="w", shape=(1,), dtype="float32")]
+    with LocalCluster() as cluster:
+        addresses = cluster.addresses
+        with cluster.client() as client:
+            client.stop()
+        assert cluster.wait() == [0]
+        with PSClient(addresses, timeout=1000.0) as late, pytest.raises(JobFailed, match=r"^the job is over, and the"):
+            late.join("m", weights)
+        with pytest.raises(JobFailed, match=r"^the job is over, and the shards of the LocalCluster have ended with it"):
+            cluster.client()
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "raise RuntimeError('the cell fails')", "os._exit(3)"])

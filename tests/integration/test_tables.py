@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,24 @@ def test_a_batch_that_was_not_wanted_is_asked_for(wants: Any) -> None:
     (outcome,), values = train(2, worker={"wants": wants})
     assert outcome.missed == STEPS
     assert_same(values, expected(range(STEPS)))
+
+
+def test_a_program_hands_in_slices_in_any_order() -> None:
+    """The indices of a row that was looked up twice are there twice, as TensorFlow's gradients have them."""
+    settings = {"optimizer": "sgd", "learning_rate": 0.5, "seed": SEED, "steps": 1}
+    ids, values = np.array([[3, 2], [3, 39]]), np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    slices = SimpleNamespace(indices=ids.reshape(-1), values=values.reshape(-1, 3))
+    for gradient in ((ids, values), slices):
+        with LocalCluster(2) as cluster, PSClient(cluster.addresses, timeout=20.0) as client:
+            session = client.join("test", [table("t")], stated=settings)
+            session.open({})
+            assert session.begin().batch == 0
+            assert client.push({}, rows={"t": gradient}).global_step == 1
+            found = client.rows("t", np.arange(40))
+        wanted = first_values(table("t"), SEED, np.arange(40))
+        np.subtract.at(wanted, ids, np.float32(0.5) * values)
+        assert np.allclose(found, wanted, rtol=1e-6)
+        assert not np.array_equal(found[3], first_values(table("t"), SEED, np.array([3]))[0])
 
 
 CLIPPED = {"optimizer": "adam", "learning_rate": 0.1, "global_clip_norm": 0.5}
