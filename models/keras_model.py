@@ -6,6 +6,7 @@ Loss and metrics are Keras's own: `compute_loss` with whatever layers add, and `
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +33,10 @@ class KerasModel:
     Args:
         model: what is trained.
         remake: makes another one like it, for first values from a seed; None keeps the values that the model has.
-        data: as in `spec.Model`.
+        data: as in `spec.Model`; None where there is none, and the embedded digits have to do.
+
+    Attributes:
+        has_no_data: whether `data` is but what has to do.
 
     Raises:
         ModelError: the model does in its own way what the cluster does.
@@ -44,12 +48,13 @@ class KerasModel:
         self,
         model: keras.Model,
         remake: Callable[[], keras.Model] | None = None,
-        data: str | DataLoader = "digits",
+        data: str | DataLoader | None = None,
     ) -> None:
         _check(model)
         self.keras = model
         self.name = layer_names(model).get(model.name, model.name)
-        self.data = data
+        self.data = "digits" if data is None else data
+        self.has_no_data = data is None
         self._remake = remake
         self._example: Array | None = None
         self._variables: tuple[tf.Variable, ...] = ()
@@ -221,5 +226,6 @@ def _described(features: Array) -> Iterator[None]:
         yield
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         given = f"{features.dtype.name}{list(features.shape[1:])}"
-        text = " ".join(str(error).split())
+        # Keras writes in bold, for terminals, and TensorFlow names the node of its graph.
+        text = " ".join(re.sub(r"\x1b\[[0-9;]*m|\{\{function_node [^}]*\}\}", "", str(error)).split())
         raise ModelError(f"does not take examples of {given}: {text}; other data: --data FILE.py:FUNCTION") from error

@@ -47,7 +47,7 @@ _COMMON = MappingProxyType(
         "global_clipnorm": "global_clip_norm",
     }
 )
-_UNUSED = MappingProxyType({"use_ema": False, "loss_scale_factor": None, "gradient_accumulation_steps": None})
+_UNUSED = MappingProxyType({"loss_scale_factor": None, "gradient_accumulation_steps": None})
 
 
 class _NoCounterpart(Exception):
@@ -75,6 +75,10 @@ def _translated(optimizer: Any) -> ModelDefaults:
         raise _NoCounterpart(f"there are {', '.join(_RULES)}")
     name, arguments, demanded = _RULES[kind.__name__]
     config = optimizer.get_config()
+    if config.get("use_ema"):
+        # Keras's average begins at once with its full momentum, ours as `ModelDefaults.hyper`'s moving_average does.
+        advice = f"compile without it and give --moving-average {config['ema_momentum']!r}, whose first steps differ"
+        raise _NoCounterpart(f"use_ema=True; {advice}")
     for key, value in {**demanded, **_UNUSED}.items():
         if config.get(key, value) != value:
             raise _NoCounterpart(f"{key}={config[key]!r}")

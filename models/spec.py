@@ -131,11 +131,15 @@ TrainData: TypeAlias = Dataset | EndlessDataset | StreamDataset
 
 @dataclass(frozen=True, kw_only=True)
 class DataBundle:
-    """The data of one job. `test` is None if nothing is set aside; `description` is shown to people."""
+    """The data of one job. `test` is None if nothing is set aside; `description` is shown to people.
+
+    `assumed`: nobody has named any data, and so these are taken.
+    """
 
     train: TrainData
     test: Dataset | None
     description: str
+    assumed: bool = False
 
 
 DataLoader: TypeAlias = Callable[[Path | None], DataBundle]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.models import AugmentedDataset, Batch, Dataset, EndlessDataset
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error
 from grpc_ps.worker.slots import Fed, Slots
 
 # Tells apart what is drawn for one number: the order of an epoch has that number and the seed alone.
@@ -139,5 +139,5 @@ class NumberedFeed:
             self._slots.put_back()
         try:
             return self._slots.load(number, self._source.batch(number))
-        except Exception as error:  # Whatever a user's data set raises.
+        except USERS_OWN as error:
             raise DataError(f"the data failed at batch {number}: {describe_error(error)}") from error

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from grpc_ps.client import PSClient, PsError, TrainingSession
 from grpc_ps.client.shared.logs import event
 from grpc_ps.worker.evaluator import Evaluator
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 # Seconds for an evaluation to notice, after its batch, that it is not wanted any more.
@@ -105,7 +105,7 @@ class Evaluation:
             return self._found()
         except PsError as error:
             self._failed(error)
-        except Exception as error:  # Whatever a user's model or data raises.
+        except USERS_OWN as error:
             self._failed(describe_error(error))
         finally:
             with self._free:

@@ -58,6 +58,7 @@ def export(config: WorkerConfig, weights: InitialFile, target: Path, *, form: st
     model = _made(config)
     write = _keras_writer(config, model) if form == KERAS else _saved_model_writer(config, model)
     specs = parameter_specs(model.variables)
+    weights = weights.of(model)
     _check_fits(config, weights.tensors, specs)
     values = weights.load(specs)
     for variable in model.variables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,18 @@ from grpc_ps import models
 from grpc_ps.client.shared.errors import PsError, UsageError
 
 _OURS = Path(__file__).parent
+
+USERS_OWN = (Exception, SystemExit)
+"""Whatever a user's own code may raise: one that calls `sys.exit` is not to end the process without a word."""
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether it is the interrupt of somebody at a terminal, and not one that the code in question raises itself.
+
+    In a command a signal raises nothing (`worker.interrupt`).
+    """
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, KeyboardInterrupt) and handled
 
 
 def describe_error(error: BaseException) -> str:
@@ -28,7 +41,11 @@ def describe_error(error: BaseException) -> str:
     else:
         places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         text = f"{type(error).__name__}: {error}"
-    theirs = [(file, line) for file, line in places if Path(file).parent != _OURS and "importlib" not in file]
+    # Neither what imports, nor what of Python is frozen: `exit` is.
+    passed = ("importlib", "<frozen")
+    theirs = [
+        (file, line) for file, line in places if Path(file).parent != _OURS and not any(word in file for word in passed)
+    ]
     place = f" ({Path(theirs[-1][0]).name}, line {theirs[-1][1]})" if theirs else ""
     # Keras writes in bold, for terminals.
     return " ".join(click.unstyle(text).split()) + place
@@ -45,7 +62,7 @@ def models_own_errors(name: str) -> Iterator[None]:
         yield
     except PsError:
         raise
-    except Exception as error:  # Whatever a user's model raises.
+    except USERS_OWN as error:
         if name in models.MODELS:
             raise
         raise UsageError(f"--model {name}: {describe_error(error)}") from error

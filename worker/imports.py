@@ -12,7 +12,7 @@ from typing import Any
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import did_you_mean
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error, is_ctrl_c
 
 
 def check_place(flag: str, where: str, attribute: str) -> None:
@@ -35,7 +35,9 @@ def import_place(flag: str, where: str, *, as_module: str) -> ModuleType:
     """
     try:
         return _import_file(Path(where), as_module) if where.endswith(".py") else _import_module(where)
-    except Exception as error:  # Whatever a user's module raises.
+    except (*USERS_OWN, KeyboardInterrupt) as error:
+        if is_ctrl_c(error):
+            raise
         raise UsageError(f"{flag}: cannot import {where}: {describe_error(error)}") from error
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +25,10 @@ from grpc_ps.models import Array
 
 _LOGGER = logging.getLogger("grpc_ps.worker")
 
-SUFFIXES = (".npz", ".safetensors")
+KERAS = ".keras"
+SUFFIXES = (".npz", ".safetensors", KERAS)
+# Where such a file has its weights.
+_KERAS_WEIGHTS = "model.weights.h5"
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,43 @@ class Tensor:
 
 @dataclass(frozen=True)
 class InitialFile:
-    """A file whose header has been read. `digest` is the hex sha256 of all its bytes."""
+    """A file whose header has been read. `digest` is the hex sha256 of all its bytes.
+
+    What a .keras file has is known with a model alone: see `of`.
+    """
 
     path: Path
     digest: str
     tensors: Mapping[str, Tensor]
+    values: Mapping[str, Array] | None = field(default=None, compare=False)
+
+    def of(self, model: Any) -> InitialFile:
+        """The file as it is for a model that is built: weights of a .keras file get the names that the model has.
+
+        They go into the model's variables on the way. Nothing of the file is executed: the model is not made from it.
+
+        Raises:
+            DataError: the model is no Keras model, or another one than the file's.
+        """
+        if self.path.suffix != KERAS:
+            return self
+        keras_model = getattr(model, "keras", None)
+        if keras_model is None:
+            raise DataError(f"{self.path}: has the weights of a Keras model, and {model.name} is none")
+        # Keras warns of an optimizer's state, which a job does not take from a file.
+        with _reading(self.path), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            keras_model.load_weights(self.path)
+            self._check_unchanged()
+        from grpc_ps.worker.variables import read_values  # Flags are checked without TensorFlow.
+
+        values = {name: np.array(value) for name, value in read_values(model.variables).items()}
+        tensors = {name: Tensor(value.shape, value.dtype.name) for name, value in values.items()}
+        return replace(self, tensors=tensors, values=values)
+
+    def _check_unchanged(self) -> None:
+        if _digest(self.path) != self.digest:
+            raise ValueError("has changed since it was checked")
 
     def check(self, specs: Sequence[ParameterSpec]) -> list[str]:
         """Refuses a file that has not every parameter in its shape and kind. Returns the names it has beyond them.
@@ -70,11 +106,12 @@ class InitialFile:
             DataError: the file cannot be read any more, has changed, or has a value that is not finite in that type.
         """
         with _reading(self.path):
-            names = [spec.name for spec in specs]
-            found = _load_npz(self.path, names) if self.path.suffix == ".npz" else _load_safetensors(self.path, names)
-            if _digest(self.path) != self.digest:
-                raise ValueError("has changed since it was checked")
+            found = self.values or self._read([spec.name for spec in specs])
+            self._check_unchanged()
         return {spec.name: self._convert(spec, found[spec.name]) for spec in specs}
+
+    def _read(self, names: Sequence[str]) -> Mapping[str, Array]:
+        return _load_npz(self.path, names) if self.path.suffix == ".npz" else _load_safetensors(self.path, names)
 
     def _convert(self, spec: ParameterSpec, array: Array) -> Array:
         with np.errstate(over="ignore"):  # What overflows is infinite, and so refused.
@@ -98,12 +135,12 @@ def open_initial(path: Path) -> InitialFile:
     """
     _refuse_checkpoint(path)
     if path.suffix not in SUFFIXES:
-        raise DataError(f"{path}: a file of weights ends in {' or '.join(SUFFIXES)}")
+        raise DataError(f"{path}: a file of weights ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if path.exists() and not path.is_file():  # Opening a pipe would wait for somebody to write to it.
         raise DataError(f"{path}: is not a regular file")
     with _reading(path):
-        tensors = _npz_header(path) if path.suffix == ".npz" else _safetensors_header(path)
-        return InitialFile(path, _digest(path), tensors)
+        headers = {".npz": _npz_header, ".safetensors": _safetensors_header, KERAS: _keras_header}
+        return InitialFile(path, _digest(path), headers[path.suffix](path))
 
 
 def _refuse_checkpoint(path: Path) -> None:
@@ -130,6 +167,16 @@ def _digest(path: Path) -> str:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
+
+
+def _keras_header(path: Path) -> dict[str, Tensor]:
+    """Nothing: a model says which weights are which. Raises ValueError for what is no such file, or damaged."""
+    with zipfile.ZipFile(path) as archive:
+        if _KERAS_WEIGHTS not in archive.namelist():
+            raise ValueError(f"there is no {_KERAS_WEIGHTS} in it: was it written by Keras 3?")
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f"{damaged} is damaged")
+    return {}
 
 
 def _npz_header(path: Path) -> dict[str, Tensor]:

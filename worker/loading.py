@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from grpc_ps import models
 from grpc_ps.client.shared.errors import DataError, UsageError
 from grpc_ps.client.shared.flags import did_you_mean
+from grpc_ps.client.shared.logs import event
 from grpc_ps.models import (
     Batch,
     DataBundle,
@@ -26,16 +30,19 @@ from grpc_ps.models import (
     ModelError,
 )
 from grpc_ps.models.datasets import ChoiceError, open_data
+from grpc_ps.models.datasets.arrays import ArrayDataset
 from grpc_ps.models.datasets.own import own_loader
 from grpc_ps.worker.config import Value, WorkerConfig
 from grpc_ps.worker.device import placed
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error
 from grpc_ps.worker.imports import check_place, find_attribute, import_place
 
 ModelFactory: TypeAlias = Callable[[], Model]
 
 PARTS = ("name", "variables", "defaults", "shown", "data", "initialize", "losses", "metrics")
 """What every model has."""
+_NAME_DATA = "--data FILE.py:FUNCTION, or a function `data` in the model's file"
+_LOGGER = logging.getLogger("grpc_ps.worker")
 _MODULE = "grpc_ps_user_model"
 _DATA_MODULE = "grpc_ps_user_data"
 
@@ -114,7 +121,7 @@ def _object_factory(name: str, first: Any, module: ModuleType) -> ModelFactory:
 def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Value], module: ModuleType | None) -> Model:
     try:
         model: Model = factory(**arguments)
-    except Exception as error:  # Whatever a user's model raises.
+    except USERS_OWN as error:
         raise UsageError(f"--model {name}: cannot be made: {describe_error(error)}") from error
     if is_keras(model):
         return _adapted(name, model, lambda: factory(**arguments), module)
@@ -133,14 +140,12 @@ def _adapted(name: str, model: Any, again: Callable[[], Any], module: ModuleType
         raise UsageError(f"--model {name}: {error}") from error
 
 
-def _data_beside(module: ModuleType | None) -> str | DataLoader:
-    """The data that a Keras model's own file has: `DATA`, or a function `data`; else the embedded digits."""
+def _data_beside(module: ModuleType | None) -> str | DataLoader | None:
+    """The data that a Keras model's own file has: `DATA`, or a function `data`; None if it has none."""
     found = getattr(module, "DATA", None)
     if found is None and callable(getattr(module, "data", None)):
         found = getattr(module, "data", None)
-    if found is None:
-        return "digits"
-    return found if isinstance(found, str) else own_loader(found, getattr(found, "__name__", "DATA"))
+    return found if found is None or isinstance(found, str) else own_loader(found, getattr(found, "__name__", "DATA"))
 
 
 def check_data_place(name: str) -> None:
@@ -150,25 +155,29 @@ def check_data_place(name: str) -> None:
 
 
 def load_data(model: Model, *, name: str | None, directory: Path | None) -> DataBundle:
-    """Loads and checks the model's data whole: its own, or what --data names.
+    """Loads and checks the model's data whole: its own, or what --data names. Says so where nobody has named any.
 
     Raises:
         DataError: a file is missing or not what it should be.
         UsageError: the model does not take that data.
     """
-    data = model.data
+    data, what = model.data, f"the data of model {model.name!r}"
+    assumed = name is None and directory is None and getattr(model, "has_no_data", False)
     if name is not None and ":" in name:
         where, _, attribute = name.rpartition(":")
-        flag, name = f"--data {name}", None
-        module = import_place(flag, where, as_module=_DATA_MODULE)
-        data = own_loader(find_attribute(flag, module, attribute), attribute)
-    return open_bundle(data, of=model.name, name=name, directory=directory)
+        what, name = f"--data {name}", None
+        module = import_place(what, where, as_module=_DATA_MODULE)
+        data, what = own_loader(find_attribute(what, module, attribute), attribute), f"{what}:"
+    bundle = open_bundle(data, what=what, name=name, directory=directory)
+    if assumed:
+        event(_LOGGER, "no_data_named", logging.WARNING, model=model.name, trains_on=bundle.description, do=_NAME_DATA)
+    return replace(bundle, assumed=assumed)
 
 
 def open_bundle(
-    data: str | DataLoader, *, of: str, name: str | None = None, directory: Path | None = None
+    data: str | DataLoader, *, what: str, name: str | None = None, directory: Path | None = None
 ) -> DataBundle:
-    """Loads data whole, for a model that is called `of`. Raises what `load_data` does."""
+    """Loads data whole; `what` it is, for people. Raises what `load_data` does."""
     try:
         bundle = open_data(data, name=name, directory=directory)
         if not isinstance(bundle, DataBundle):
@@ -178,8 +187,8 @@ def open_bundle(
         raise DataError(str(error)) from error
     except ChoiceError as error:
         raise UsageError(str(error)) from error
-    except Exception as error:  # Whatever a user's loader raises.
-        raise DataError(f"the data of model {of!r} cannot be loaded: {describe_error(error)}") from error
+    except USERS_OWN as error:
+        raise DataError(f"{what} cannot be loaded: {describe_error(error)}") from error
 
 
 def fit(model: Model, data: DataBundle, *, name: str) -> Model:
@@ -196,7 +205,8 @@ def fit(model: Model, data: DataBundle, *, name: str) -> Model:
             model.fit_to(*as_fed(example))
         _ = model.variables
     except ModelError as error:
-        raise UsageError(f"--model {name}: {error}") from error
+        which = "; no data is named, so these are the embedded digits" if data.assumed else ""
+        raise UsageError(f"--model {name}: {error}{which}") from error
     return model
 
 
@@ -204,11 +214,18 @@ def _example(data: DataBundle) -> Batch | None:
     """A batch of one example; None if none can be had without using it up."""
     train = data.train
     if isinstance(train, Dataset):
-        return train.take(np.arange(1))
+        return train.take(_telling(train))
     if isinstance(train, EndlessDataset):
         return train.draw(np.random.Generator(np.random.PCG64([0, 0])), 1)
     found: Batch | None = train.example() if hasattr(train, "example") else None
     return data.test.take(np.arange(1)) if found is None and data.test is not None else found
+
+
+def _telling(data: Dataset) -> npt.NDArray[np.int64]:
+    """The index of the example that tells most: of classes the highest, for which a model may have no place."""
+    labels = data.labels if isinstance(data, ArrayDataset) else None
+    classes = labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+    return np.array([np.argmax(labels) if labels is not None and classes else 0], np.int64)
 
 
 def model_with_data(config: WorkerConfig, factory: ModelFactory) -> tuple[Model, DataBundle]:

@@ -24,7 +24,14 @@ from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.initial import check_initial
 from grpc_ps.worker.loading import ModelFactory, fit, load_data
 from grpc_ps.worker.progress import Progress
-from grpc_ps.worker.settings import OtherThreads, default_settings, stated_settings, target_step, until_metric
+from grpc_ps.worker.settings import (
+    NO_OVERLAP,
+    OtherThreads,
+    default_settings,
+    stated_settings,
+    target_step,
+    until_metric,
+)
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.streams import StreamFeed, shared_out
 from grpc_ps.worker.table_step import TableStep
@@ -53,6 +60,7 @@ class Worker:
         feed: in place of the data's batches, for a program that brings each of them.
         found: told each evaluation's global step and metrics, in any thread.
         component: told the name that this worker has among others, for the logs.
+        still: called while shards are out of reach before it has joined; what it raises ends the worker.
     """
 
     def __init__(
@@ -67,11 +75,13 @@ class Worker:
         feed: Feed | None = None,
         found: Report = lambda global_step, metrics: None,
         component: Callable[[str], None] = setup_logging,
+        still: Callable[[], object] = lambda: None,
     ) -> None:
         self._on_session = on_session
         self._at_end = at_end
         self._found = found
         self._component = component
+        self._still = still
         self._config = config
         self._faults = Faults(config.faults, f"worker {'' if config.index is None else config.index}")
         with placed(config.device):
@@ -83,8 +93,9 @@ class Worker:
             fit(self._model, self._data, name=config.model)
         self._specs = model_specs(self._model)
         # Every worker that names a file checks it: who is going to send its values is not known yet.
-        if config.initial is not None:
-            check_initial(config.initial, dense_specs(self._specs))
+        self._initial = config.initial.of(self._model) if config.initial is not None else None
+        if self._initial is not None:
+            check_initial(self._initial, dense_specs(self._specs))
         self._progress = Progress(echo)
         self._run = config.run
         self._metrics: dict[str, float] = {}
@@ -92,11 +103,12 @@ class Worker:
         self._stream: StreamFeed | None = None
         self._summaries: Summaries | None = None
         self._evaluator = self._make_evaluator(factory)
+        check_until(until_metric(config.stated), self._evaluator, model=config.model)
         self._evaluation = self._make_evaluation()
         evaluate = self._evaluation.maybe if self._evaluation is not None else lambda _: None
         tables = tables_of(self._model)
         if config.overlap and tables:
-            raise UsageError("--overlap: not for a model with tables, whose rows come with the parameters of a step")
+            raise UsageError(NO_OVERLAP)
         self._step = (TableStep if tables else Step)(self._model, name=config.model, device=config.device)
         at, overlap = self._faults.at, config.overlap
         self._trainer = Trainer(
@@ -204,7 +216,9 @@ class Worker:
                 defaults=default_settings(self._config.stated, self._model.defaults),
                 index=self._config.index,
                 run=self._run,
-                on_wait=lambda missing: event(_LOGGER, "waiting", missing=missing),
+                # A warning, which programs see that have not set up logging.
+                on_wait=lambda missing: event(_LOGGER, "waiting", logging.WARNING, missing=missing),
+                still=self._still,
             )
         except Mismatch as error:
             if self._config.overlap and "mode: " in str(error):
@@ -237,9 +251,9 @@ class Worker:
             session.on_evaluator = self._evaluation.maybe
 
     def _first_values(self, session: TrainingSession) -> Mapping[str, Array]:
-        if self._config.initial is not None:
-            event(_LOGGER, "init_from", file=self._config.initial.path)
-            return self._config.initial.load(dense_specs(self._specs))
+        if self._initial is not None:
+            event(_LOGGER, "init_from", file=self._initial.path)
+            return self._initial.load(dense_specs(self._specs))
         with models_own_errors(self._config.model):
             self._model.initialize(_signed(int(session.settings["seed"])))
         return read_values(self._model.variables)

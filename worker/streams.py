@@ -8,7 +8,7 @@ from typing import Any
 
 from grpc_ps.client.shared.errors import DataError
 from grpc_ps.models import Batch, StreamDataset
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error
 from grpc_ps.worker.slots import Fed, Slots
 
 
@@ -34,7 +34,7 @@ class StreamFeed:
         try:
             batch = next(self._batches, None)
             self._ready = None if batch is None else self._slots.load(number or 0, batch)
-        except Exception as error:  # Whatever a user's generator raises.
+        except USERS_OWN as error:
             where = f"batch {self._taken} of share {self.share}"
             self._error = DataError(f"the data {self._name!r} failed at {where}: {describe_error(error)}")
 

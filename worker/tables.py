@@ -13,7 +13,7 @@ from grpc_ps.client.shared.errors import DataError, UsageError
 from grpc_ps.client.shared.rows import Ids, distinct
 from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.models import Array, Table
-from grpc_ps.worker.failures import describe_error
+from grpc_ps.worker.failures import USERS_OWN, describe_error
 from grpc_ps.worker.variables import parameter_specs
 
 
@@ -59,7 +59,7 @@ def needed_rows(model: Any, features: Array) -> dict[str, Ids]:
     """
     try:
         asked = {name: np.asarray(ids) for name, ids in model.table_ids(features).items()}
-    except Exception as error:  # Whatever a user's model raises.
+    except USERS_OWN as error:
         raise DataError(f"table_ids: {describe_error(error)}") from error
     if asked.keys() != model.tables.keys():
         raise DataError(f"table_ids: gives ids for {sorted(asked)}, the model has the tables {sorted(model.tables)}")

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -66,7 +67,9 @@ _CHECK_SECONDS = 120.0
     help="Data that needs no files: digits or synthetic; a part of the files; or your own, file.py:attribute.",
 )
 @download_options
-@click.option("--init-from", metavar="FILE", help="Initial values, .npz or .safetensors. Default: from the seed.")
+@click.option(
+    "--init-from", metavar="FILE", help="Initial values, .npz, .safetensors or .keras. Default: from the seed."
+)
 @click.option("--device", metavar="DEVICE", help="TensorFlow device of the workers: cpu, gpu:0.")
 @job_flags.overlap_option()
 @summary_options()
@@ -167,10 +170,12 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
 
 def _check(passed_on: Sequence[str], values: Mapping[str, Any], out: TextIO) -> None:
     """Has a worker look at its flags, its model and its data: nothing starts when it finds them wrong."""
+    command = ["--check", *passed_on]
     if values["download"]:
-        watch_worker(["--check", *passed_on], lambda line: print(f"[data] {line}", file=out, flush=True))
+        watch_worker(command, lambda line: print(f"[data] {line}", file=out, flush=True))
     else:
-        run_worker(["--check", *passed_on], seconds=_CHECK_SECONDS, what="worker --check")
+        told = partial(print, "[check]", file=out, flush=True)
+        run_worker(command, seconds=_CHECK_SECONDS, what="worker --check", told=told)
 
 
 def shard_flags(values: Mapping[str, Any]) -> list[str]:

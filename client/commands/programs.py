@@ -30,8 +30,12 @@ def program(name: str) -> str:
     return found
 
 
-def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
+def run_worker(
+    arguments: Sequence[str], *, seconds: float, what: str, told: Callable[[str], None] = lambda line: None
+) -> str:
     """Runs a worker's subcommand to its end and returns its stdout. `what` names it for people.
+
+    Where it ends well `told` gets what it has warned of, line by line.
 
     Raises:
         JobFailed: it failed, with its own message and exit code, or did not end in time.
@@ -52,6 +56,8 @@ def run_worker(arguments: Sequence[str], *, seconds: float, what: str) -> str:
             # A bug: its traceback says more than the last line.
             sys.stderr.write(done.stderr)
         raise _failed(done.returncode, done.stderr.strip().splitlines(), what)
+    for line in done.stderr.splitlines():
+        told(line)
     return done.stdout
 
 

@@ -35,6 +35,9 @@ def wide(directory):
 
 def broken():
     return 1 / 0
+
+def leaving():
+    raise SystemExit(5)
 """
 
 
@@ -85,8 +88,11 @@ def test_a_model_that_is_there_takes_no_arguments(name: str) -> None:
 
 def test_data_of_another_place_is_for_any_model() -> None:
     assert load_data(Linear(), name="mine.py:data", directory=None).train.examples == 10
-    with pytest.raises(DataError, match=r"cannot be loaded: ZeroDivisionError: division by zero \(mine\.py, line 17\)"):
-        load_data(Linear(), name="mine.py:broken", directory=None)
+    for name, error in (("broken", r"ZeroDivisionError: division by zero"), ("leaving", "SystemExit: 5")):
+        with pytest.raises(
+            DataError, match=rf"^--data mine\.py:{name}: cannot be loaded: {error} \(mine\.py, line \d+\)$"
+        ):
+            load_data(Linear(), name=f"mine.py:{name}", directory=None)
     with pytest.raises(UsageError, match=r"^--data mine\.py:dota: no dota \(did you mean data\?\)"):
         load_data(Linear(), name="mine.py:dota", directory=None)
     with pytest.raises(UsageError, match=r"^--data none\.py:data: there is no file none\.py"):
@@ -99,6 +105,61 @@ def test_data_that_does_not_fit_is_refused_with_the_models_name() -> None:
     says = r"^--model mine\.py:model: does not take examples of float32\[7\]: .*; other data: --data FILE\.py:FUNCTION$"
     with pytest.raises(UsageError, match=says):
         fit(model, wide, name="mine.py:model")
+
+
+BARE = """
+import keras
+def build(pixels=784, classes=10, optimizer="sgd"):
+    model = keras.Sequential([keras.Input((pixels,)), keras.layers.Dense(classes)])
+    model.compile(optimizer=optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+
+
+def bare(here: Path, *, data: str | None = None, **arguments: int | str) -> WorkerConfig:
+    (here / "bare.py").write_text(BARE)
+    return WorkerConfig(addresses=(), model="bare.py:build", arguments=arguments, stated={}, data=data)
+
+
+def test_a_model_without_data_trains_on_the_digits_and_says_so(
+    here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpc_ps.worker.check.setup_logging", lambda name: None)
+    check(bare(here))
+    (line,) = caplog.messages
+    what = 'trains_on="embedded handwritten digits, 1498 images to train on and 299 to test with"'
+    assert line.startswith(f"no_data_named model=sequential {what} do=")
+    caplog.clear()
+    check(bare(here, data="digits"))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [({"classes": 3}, "Received a label value of 9"), ({"pixels": 100}, "to have value 100")],
+)
+def test_a_model_that_the_digits_do_not_fit_is_refused_without_data(
+    here: Path, arguments: dict[str, int], says: str
+) -> None:
+    with pytest.raises(
+        UsageError, match=rf"^--model bare\.py:build: .*{says}.*; no data is named, so these are the emb"
+    ):
+        check(bare(here, **arguments))
+
+
+def test_an_optimizer_that_shards_do_not_have_is_found_by_check(here: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"its optimizer Nadam cannot run on the shards: .*; state one with --optimizer"
+    ):
+        check(bare(here, optimizer="nadam"))
+
+
+def test_overlap_with_tables_of_a_users_model_is_found_by_check(here: Path) -> None:
+    code = "from grpc_ps.models.embedding import Embedding\nclass Mine(Embedding):\n    pass\n"
+    (here / "tabled.py").write_text(code)
+    config = WorkerConfig(addresses=(), model="tabled.py:Mine", arguments={}, stated={}, overlap=True)
+    with pytest.raises(UsageError, match=r"^--overlap: not for a model with tables"):
+        check(config)
 
 
 def test_check_and_placement_build_what_only_data_builds() -> None:

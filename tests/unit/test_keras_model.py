@@ -229,7 +229,7 @@ def test_the_optimizer_of_compile_is_the_jobs_default(optimizer: Any, name: str,
     [
         (keras.optimizers.Nadam(), "there are SGD, Adagrad, Adam, AdamW, RMSprop, Ftrl"),
         (keras.optimizers.Adam(amsgrad=True), "amsgrad=True"),
-        (keras.optimizers.SGD(use_ema=True), "use_ema=True"),
+        (keras.optimizers.SGD(use_ema=True, ema_momentum=0.9), "use_ema=True; .* give --moving-average 0.9"),
         (keras.optimizers.SGD(keras.optimizers.schedules.PolynomialDecay(0.1, 10)), "a PolynomialDecay, there are"),
     ],
 )

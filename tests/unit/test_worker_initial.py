@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,7 +18,10 @@ from safetensors.numpy import save_file
 
 from grpc_ps.client import ParameterSpec
 from grpc_ps.client.shared.errors import DataError
+from grpc_ps.models.keras_model import KerasModel
+from grpc_ps.models.linear import Linear
 from grpc_ps.worker.initial import open_initial
+from grpc_ps.worker.variables import parameter_specs
 
 SPECS = (
     ParameterSpec(name="w", shape=(2, 3), dtype="float32"),
@@ -128,10 +133,50 @@ def test_files_that_do_not_fit(tmp_path: Path, suffix: str, changes: dict[str, A
 
 def test_files_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(b"x")
-    assert refusal(tmp_path / "w.bin") == "a file of weights ends in .npz or .safetensors"
+    assert refusal(tmp_path / "w.bin") == "a file of weights ends in .npz, .safetensors or .keras"
     assert refusal(tmp_path / "none.npz") == "there is no such file"
     (tmp_path / "d.npz").mkdir()
     assert refusal(tmp_path / "d.npz") == "is not a regular file"
+
+
+def network(units: int = 3) -> keras.Model:
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(units), keras.layers.BatchNormalization()])
+    model.compile(optimizer="adam", loss="mse")
+    return model
+
+
+def test_the_weights_of_a_keras_model_by_the_names_of_another_like_it(tmp_path: Path) -> None:
+    trained, path = network(), tmp_path / "model.keras"
+    trained.fit(np.ones((4, 5)), np.ones((4, 3)), verbose=0)
+    trained.save(path)
+    model = KerasModel(network())
+    specs = parameter_specs(model.variables)
+    initial = open_initial(path)
+    assert (initial.digest, initial.tensors) == (hashlib.sha256(path.read_bytes()).hexdigest(), {})
+    found = initial.of(model)
+    assert found.check(specs) == []
+    loaded = found.load(specs)
+    assert list(loaded) == [spec.name for spec in specs]
+    assert specs[0].name == "sequential/dense/kernel"
+    for name, weight in zip(loaded, trained.get_weights(), strict=True):
+        assert np.array_equal(loaded[name], weight), name
+    # What is read stays as it was read, whatever becomes of the model.
+    model.variables[0].assign_add(np.ones((5, 3)))
+    assert np.array_equal(found.load(specs)["sequential/dense/kernel"], trained.get_weights()[0])
+
+
+def test_keras_files_that_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    network().save(path)
+    with pytest.raises(DataError, match=r"model\.keras: cannot be read as weights: .*shape"):
+        open_initial(path).of(KerasModel(network(units=4)))
+    with pytest.raises(DataError, match=r"model\.keras: has the weights of a Keras model, and linear is none$"):
+        open_initial(path).of(Linear())
+    path.write_bytes(path.read_bytes()[:-30])
+    assert refusal(path).startswith("cannot be read as weights: ")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other", b"x")
+    assert refusal(path) == "cannot be read as weights: there is no model.weights.h5 in it: was it written by Keras 3?"
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,32 @@ def test_what_is_refused_after_importing(name: str, arguments: dict[str, float],
     text = str(caught.value)
     assert text.endswith(says)
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import sys\nsys.exit(3)\n", "cannot import ends.py: SystemExit: 3 (ends.py, line 2)"),
+        ("raise SystemExit\n", "cannot import ends.py: SystemExit: (ends.py, line 1)"),
+        ("raise KeyboardInterrupt\n", "cannot import ends.py: KeyboardInterrupt: (ends.py, line 1)"),
+        ("def Model():\n    exit(0)\n", "cannot be made: SystemExit: 0 (ends.py, line 2)"),
+    ],
+)
+def test_a_file_that_would_end_the_process_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, code: str, says: str
+) -> None:
+    """As in the command, whose own handler takes signals."""
+    monkeypatch.setattr(signal, "getsignal", lambda number: lambda *_: None)
+    (here / "ends.py").write_text(code)
+    with pytest.raises(UsageError) as caught:
+        model_factory("ends.py:Model", {})()
+    assert str(caught.value) == f"--model ends.py:Model: {says}"
+
+
+def test_ctrl_c_in_a_program_stays_one(here: Path) -> None:
+    (here / "ends.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        model_factory("ends.py:Model", {})
 
 
 def test_a_file_that_fails_is_named_with_its_line(here: Path) -> None:
