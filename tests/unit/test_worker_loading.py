@@ -171,7 +171,8 @@ def test_a_file_that_would_end_the_process_is_named(
     assert str(caught.value) == f"--model ends.py:Model: {says}"
 
 
-def test_ctrl_c_in_a_program_stays_one(here: Path) -> None:
+def test_ctrl_c_in_a_program_stays_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
     (here / "ends.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         model_factory("ends.py:Model", {})
