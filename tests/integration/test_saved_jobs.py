@@ -104,7 +104,10 @@ def test_a_shard_that_dies_costs_the_job_some_steps(tmp_path: Path) -> None:
         bed.start(1)
         assert until_ended(client, number).state == "done"
         np.testing.assert_array_equal(client.pull().values["a"], [30, 30, 30])
-        bed.log.until("rollback ", "to_step=10")
+        bed.log.until("rollback ")
+        # Ten steps may be faster than the commit of the checkpoint before them.
+        assert [to_step for _, to_step in bed.log.rollbacks()] in ([0], [10])
+        bed.log.check_nothing_confirmed_is_lost()
 
 
 def test_a_job_that_a_worker_brings_is_saved_where_it_always_was(tmp_path: Path) -> None:
