@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from fake_control import FakeControl, status
+from fake_control import status
 from fake_programs import install_programs
 
 from grpc_ps.client import cluster_file
@@ -18,7 +18,6 @@ from grpc_ps.client.commands.launch import _summary_lines
 from grpc_ps.client.launch_plan import LaunchResult
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PsError, UsageError
 from grpc_ps.client.status import cluster_status
-from grpc_ps.protos import control_pb2
 from grpc_ps.worker.cli import worker as worker_command
 
 # Serves until as many workers as WORKERS says have come and gone.
@@ -330,36 +329,6 @@ def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, caps
     monkeypatch.setattr(PSClient, "stop", lambda self: len(self.addresses) * 100 + int(self.addresses[0][-1]))
     assert run(["stop"]) == 0
     assert capsys.readouterr().out == "stopped the job at global step 101; the cluster ends\n"
-
-
-STOPPED, EMPTY = (control_pb2.StatusResponse.Phase.Value(f"PHASE_{name}") for name in ("STOPPED", "EMPTY"))
-
-
-@pytest.mark.parametrize(
-    ("before", "says", "over", "code"),
-    [
-        ({"job_number": 3}, "stopped job 3 at global step 30; the cluster ends", False, 0),
-        ({"phase": EMPTY}, "no job was running; the cluster ends", False, 0),
-        (
-            {"phase": STOPPED, "exit_code": 5, "reason": "NaN in w", "job_number": 3},
-            "job 3 was over already, at global step 30 with exit code 5 (NaN in w); the cluster ends",
-            True,
-            5,
-        ),
-        (
-            {"phase": STOPPED},
-            "the job was over already, at global step 30 with exit code 0; the cluster ends",
-            True,
-            0,
-        ),
-    ],
-)
-def test_stop_says_what_it_ended(capsys, before, says, over, code):
-    with FakeControl(status(**before)) as lead:
-        assert run(["stop", "--ps", lead.address]) == 0
-        assert run(["stop", "--ps", lead.address, "--json"]) == 0
-    said, record = capsys.readouterr().out.splitlines()
-    assert (said, json.loads(record)) == (says, {"global_step": 30, "over": over, "exit_code": code})
 
 
 STANDING = """

@@ -168,43 +168,6 @@ def test_status_before_there_is_a_job(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.splitlines()[0] == "empty, global step 0, waiting for shard 1 of 2 to connect"
 
 
-IDLE = "a job (psctl submit), or a worker that brings one"
-NAMES = "cifar10, embedding, linear, mnist"
-
-
-@pytest.mark.parametrize(
-    ("standing", "says"),
-    [
-        ([], "no worker stands by: worker --ps a:1,b:2, without --model, is one"),
-        (["h:1"], "1 worker stands by: h:1"),
-        ([*"abcdefghi"], "9 workers stand by: a, b, c, d, e, f, g, h and 1 more"),
-    ],
-)
-def test_status_of_a_cluster_that_waits_for_jobs_says_who_stands_by_and_how_to_submit_one(
-    standing: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    empty = {"phase": wire.StatusResponse.PHASE_EMPTY, "job": None, "workers": []}
-    with FakeControl(status(0, waiting_for=IDLE, **empty)) as lead:
-        lead.standing = [wire.StandingWorker(name=name) for name in standing]
-        assert run(["status", "--ps", lead.address]) == 0
-        output = capsys.readouterr().out
-    assert output.splitlines()[:3] == [
-        f"empty, global step 0, waiting for {IDLE}",
-        says,
-        f"psctl submit --ps {lead.address} --model NAME submits a job; NAME is one of {NAMES}",
-    ]
-    assert "activity" not in output, "a table of no workers"
-
-
-def test_status_of_a_cluster_whose_first_worker_has_not_come_says_nothing_of_jobs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    empty = {"phase": wire.StatusResponse.PHASE_EMPTY, "job": None, "workers": []}
-    with FakeControl(status(0, waiting_for="a worker", **empty)) as lead:
-        assert run(["status", "--ps", lead.address]) == 0
-    assert "submit" not in capsys.readouterr().out
-
-
 def test_status_as_json_has_everything_but_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeControl(status(evaluation=wire.Evaluation(global_step=20, metrics={"loss": 0.5}))) as lead:
         assert run(["status", "--ps", lead.address, "--json"]) == 0
