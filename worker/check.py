@@ -52,7 +52,7 @@ def _check_model(config: WorkerConfig) -> None:
         model = model_factory(config.model, config.arguments)()
     if config.overlap and tables_of(model):
         raise UsageError(NO_OVERLAP)
-    default_settings(config.stated, model.defaults)
+    default_settings(config.stated, model.defaults, model=config.model)
     fetch_data(model.data, config)
     data = load_data(model, name=config.data, directory=config.data_dir)
     with placed(config.device):

@@ -213,7 +213,7 @@ class Worker:
                 self._model.name,
                 self._specs,
                 stated=stated_settings(self._config, self._data.train),
-                defaults=default_settings(self._config.stated, self._model.defaults),
+                defaults=default_settings(self._config.stated, self._model.defaults, model=self._config.model),
                 index=self._config.index,
                 run=self._run,
                 # A warning, which programs see that have not set up logging.

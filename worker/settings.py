@@ -26,14 +26,16 @@ def stated_settings(config: WorkerConfig, train: TrainData) -> dict[str, Value]:
     return stated if config.initial is None else {**stated, "initial_values": config.initial.digest}
 
 
-def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults) -> dict[str, Value]:
+def default_settings(stated: Mapping[str, Value], defaults: ModelDefaults, *, model: str = "model") -> dict[str, Value]:
     """What this worker would choose. Another end that the user states replaces the model's number of steps.
+
+    `model` is what --model says.
 
     Raises:
         UsageError: the model's own optimizer is not possible, and none is stated.
     """
     if defaults.unsupported and "optimizer" not in stated:
-        raise UsageError(f"{defaults.unsupported}; state one with --optimizer")
+        raise UsageError(f"--model {model}: {defaults.unsupported}; state one with --optimizer")
     # What a model names itself must not replace what it says here, or the end that the user states.
     hyper = {name: value for name, value in defaults.hyper.items() if name != "steps"}
     chosen: dict[str, Value] = {

@@ -38,7 +38,7 @@ def test_the_first_seeds_regression_is_no_more_than_25_lines_and_finds_the_line(
     ]
     assert len([line for line in code.splitlines() if line.strip()]) <= 25
     done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     lines = [
         re.fullmatch(r"step: (\d+), weight: (\S+), bias: (\S+), loss: (\S+)", line) for line in done.stdout.splitlines()
     ]

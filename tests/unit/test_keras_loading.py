@@ -149,7 +149,8 @@ def test_a_model_that_the_digits_do_not_fit_is_refused_without_data(
 
 def test_an_optimizer_that_shards_do_not_have_is_found_by_check(here: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"its optimizer Nadam cannot run on the shards: .*; state one with --optimizer"
+        UsageError,
+        match=r"^--model bare\.py:build: its optimizer Nadam cannot run on the shards: .*; state one with --optimizer",
     ):
         check(bare(here, optimizer="nadam"))
 

@@ -12,6 +12,7 @@ from fake_programs import install_programs
 from printed_tables import table_rows
 
 from grpc_ps.client.commands.group import run
+from grpc_ps.client.commands.programs import run_worker
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
 from grpc_ps.protos import control_pb2 as wire
@@ -47,6 +48,12 @@ def flags() -> list[str]:
     """What the worker was called with."""
     found: list[str] = json.loads(Path("flags").read_text())
     return found
+
+
+def test_what_a_worker_warns_of_is_told_where_somebody_wants_it(worker: None) -> None:
+    told: list[str] = []
+    run_worker(["placement"], seconds=60, what="worker", told=told.append)
+    assert told == ["some warning"]
 
 
 def test_placement_of_a_running_cluster(capsys: pytest.CaptureFixture[str]) -> None:
