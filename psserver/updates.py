@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.image import Bytes, aligned_buffer
-from grpc_ps.client.shared.process import quiet_stderr
+from grpc_ps.client.shared.process import importing_tensorflow
 from grpc_ps.client.shared.rows import Rows, values_bytes, view_values
 from grpc_ps.psserver.checkpoint import BlockState, CheckpointFiles
 from grpc_ps.psserver.clipping import clip_by_value, scale
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def load_store(threads: int) -> type[Store]:
     """Imports TensorFlow, which takes seconds, and prepares it."""
     first = "tensorflow" not in sys.modules
-    with quiet_stderr():
+    with importing_tensorflow():
         from grpc_ps.psserver.store import Store, configure_tensorflow
 
         configure_tensorflow(threads)

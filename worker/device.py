@@ -6,7 +6,7 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.process import quiet_stderr
+from grpc_ps.client.shared.process import importing_tensorflow, quiet_stderr
 
 _FORM = re.compile(r"(cpu|gpu)(?::(\d{1,2}))?", re.IGNORECASE)
 
@@ -32,9 +32,10 @@ def start_tensorflow(*, threads: int | None, device: str | None) -> None:
     Raises:
         UsageError: the machine has no such device.
     """
-    with quiet_stderr():
+    with importing_tensorflow():
         import tensorflow as tf
 
+    with quiet_stderr():
         if threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             tf.config.threading.set_inter_op_parallelism_threads(threads)

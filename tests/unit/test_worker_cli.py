@@ -232,9 +232,11 @@ def test_a_device_that_is_not_there() -> None:
 
 
 DEVICE = """
+import gc, sys
 import numpy as np
 from grpc_ps.worker.device import placed, start_tensorflow
 start_tensorflow(threads=1, device="CPU:1")
+assert gc.isenabled()
 import tensorflow as tf
 from grpc_ps.models.datasets import digits
 from grpc_ps.models.mnist import Mnist
@@ -271,13 +273,16 @@ for device in ("CPU:0", "CPU:1"):
     print(kernels, {v.device[-5:] for v in model.variables}, shares)
     accuracy = Evaluator(model, data.test, device=device)(arrays)["accuracy"]
     print(float(loss), accuracy, {name: float(np.abs(gradient).sum()) for name, gradient in gradients.items()})
+print(*(name for name in sys.modules if name.partition(".")[0] == "keras"))
+print(tf.keras.optimizers.SGD.__module__)
 """
 
 
 def test_a_stated_device_is_kept_to() -> None:
     done = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
-    first, values, second, same_values = done.stdout.splitlines()
+    first, values, second, same_values, imported, used = done.stdout.splitlines()
     # Only the first CPU's memory is the one that numpy can share.
     assert (first, second) == ("{'CPU:0'} {'CPU:0'} True", "{'CPU:1'} {'CPU:1'} False")
     assert values == same_values
+    assert (imported, used) == ("", "keras.src.optimizers.sgd")
