@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from grpc_ps.client.shared.logs import ROOT
 from grpc_ps.client.shared.process import prepare_process
 
 if TYPE_CHECKING:
@@ -26,6 +28,16 @@ def log() -> Iterator[ShardLog]:
     log.begin()
     yield log
     log.end()
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """Lets no test that sets up a command's logging take the log from those behind it."""
+    logger = logging.getLogger(ROOT)
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], level, logger.propagate = before
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

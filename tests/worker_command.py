@@ -1,12 +1,18 @@
-"""The `worker` command in a process of its own, and what its flags make."""
+"""The `worker` command in a process of its own or in this one, and what its flags make."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from unittest import mock
 
+from grpc_ps.client.shared.main import run_main
+from grpc_ps.worker import cli
 from grpc_ps.worker.cli import build_config, worker
 from grpc_ps.worker.config import WorkerConfig
+from grpc_ps.worker.interrupt import Interrupt
 
 LINEAR = ("--ps", "a:1", "--model", "linear")
 MNIST = ("--ps", "a:1", "--model", "mnist")
@@ -29,6 +35,20 @@ def config_of(*args: str) -> WorkerConfig:
     return build_config(context.params)
 
 
+def called(*args: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in this process, which has TensorFlow already."""
+    out, err = StringIO(), StringIO()
+    code: object = None
+    with mock.patch.object(sys, "argv", ["worker", *args]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            run_main(lambda: cli.run(Interrupt()), "worker")
+        except SystemExit as end:
+            code = end.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
 def run(*args: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command as installed."""
     command = [sys.executable, "-c", COMMAND, *args]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

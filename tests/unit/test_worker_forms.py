@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 import numpy as np
 import pytest
-from worker_command import LINEAR, config_of, run
+from worker_command import LINEAR, called, config_of, run
 
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.worker.cli import choose, start_again, worker
@@ -57,21 +57,21 @@ def test_a_bad_file_of_first_values_is_found_without_tensorflow(tmp_path: Path) 
 
 def test_check_knows_whether_first_values_fit_the_model(tmp_path: Path) -> None:
     path = saved(tmp_path, w=np.zeros(1), b=np.ones(2))
-    done = run("--check", "--model", "linear", "--init-from", str(path))
+    done = called("--check", "--model", "linear", "--init-from", str(path))
     assert done.returncode == 3
     assert done.stderr == f"worker: error: {path}: parameter 'b' has shape [2], the model's has [1]\n"
 
 
 def test_check_reads_first_values_whole(tmp_path: Path) -> None:
     path = saved(tmp_path, w=np.zeros(1), b=np.full(1, np.nan))
-    done = run("--check", "--model", "linear", "--init-from", str(path))
+    done = called("--check", "--model", "linear", "--init-from", str(path))
     says = f"{path}: parameter 'b' has values that are not finite as float32"
     assert (done.returncode, done.stderr) == (3, f"worker: error: {says}\n")
 
 
 def test_check_warns_of_first_values_that_are_not_used(tmp_path: Path) -> None:
     path = saved(tmp_path, w=np.zeros(1), b=np.zeros(1), c=np.zeros(1))
-    done = run("--check", "--model", "linear", "--init-from", str(path))
+    done = called("--check", "--model", "linear", "--init-from", str(path))
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line.partition(" ")[2]) == (0, f"worker init_from_unused file={path} parameters=c")
 
@@ -82,9 +82,9 @@ def test_check_knows_that_endless_data_has_no_epochs(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "imported grpc\n", says)
     path = tmp_path / "mine.py"
     path.write_text(USER_MODEL)
-    done = run("--check", "--model", f"{path}:Mine", "--epochs", "2")
+    done = called("--check", "--model", f"{path}:Mine", "--epochs", "2")
     assert (done.returncode, done.stderr) == (2, says)
-    assert run("--check", "--model", "mnist", "--epochs", "2").returncode == 0
+    assert called("--check", "--model", "mnist", "--epochs", "2").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_check_knows_that_endless_data_has_no_epochs(tmp_path: Path) -> None:
     ],
 )
 def test_check_knows_whether_the_metric_is_there(model: str, until: str, says: str) -> None:
-    done = run("--check", "--model", model, "--until", until)
+    done = called("--check", "--model", model, "--until", until)
     assert (done.returncode, done.stderr) == ((2, f"worker: error: {says}\n") if says else (0, ""))
 
 
 def test_check_of_metrics_that_fail(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(FAILING_METRICS)
-    done = run("--check", "--model", f"{path}:Mine", "--until", "accuracy=0.9")
+    done = called("--check", "--model", f"{path}:Mine", "--until", "accuracy=0.9")
     says = f"worker: error: --model {path}:Mine: KeyError: 'oops' (mine.py, line 5)\n"
     assert (done.returncode, done.stderr) == (2, says)
 
@@ -117,14 +117,14 @@ def test_check_makes_a_users_model(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(USER_MODEL)
     text = f"{path}:Mine"
-    done = run("--check", "--model", text)
+    done = called("--check", "--model", text)
     assert (done.returncode, done.stderr) == (0, "")
     path.write_text(path.read_text().replace("(load)", "(lambda directory: 1 / 0)"))
-    done = run("--check", "--model", text)
+    done = called("--check", "--model", text)
     says = "the data of model 'linear' cannot be loaded: ZeroDivisionError: division by zero (mine.py, line 5)"
     assert (done.returncode, done.stderr) == (3, f"worker: error: {says}\n")
     path.write_text("def f(:\n")
-    assert run("--check", "--model", text).returncode == 2
+    assert called("--check", "--model", text).returncode == 2
 
 
 def test_the_forms_of_the_command() -> None:
@@ -166,7 +166,7 @@ def test_placement_lists_the_parameters_of_a_model() -> None:
 
 
 def test_evaluating_what_has_no_test_set() -> None:
-    done = run("evaluate", "--ps", "127.0.0.1:1", "--model", "linear")
+    done = called("evaluate", "--ps", "127.0.0.1:1", "--model", "linear")
     says = "worker: error: --model linear: its data has no test set to evaluate on; choose other data\n"
     assert (done.returncode, done.stderr) == (2, says)
 
