@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
-from commands import run
+from called_often import MODULES, CalledOften
 
 pytestmark = pytest.mark.e2e
 
+Commands = dict[str, CalledOften]
 
-@pytest.fixture(autouse=True)
-def no_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     """Importing TensorFlow, which takes seconds, ends a command with exit code 99."""
-    (tmp_path / "tensorflow.py").write_text("import os\nos._exit(99)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "tensorflow.py").write_text("import os\nos._exit(99)\n")
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(CalledOften(name, folder)) for name in MODULES}
 
 
-def refused(command: str, *arguments: object) -> str:
+def refused(commands: Commands, command: str, *arguments: object) -> str:
     """Runs a command that must exit 2 with one line on stderr; returns the line."""
-    ended = run(command, *arguments)
-    assert ended.returncode == 2, ended.stderr
-    lines = ended.stderr.splitlines()
-    assert len(lines) == 1, ended.stderr
+    code, said = commands[command](*arguments)
+    assert code == 2, said
+    lines = said.splitlines()
+    assert len(lines) == 1, said
     assert lines[0].startswith(f"{command}: error: ")
     return lines[0]
 
@@ -45,11 +50,11 @@ def refused(command: str, *arguments: object) -> str:
         ("a:1,a:1", "'a:1'"),
     ],
 )
-def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
+def test_b07_a_bad_list_of_shards(commands: Commands, ps: str, names: str) -> None:
     """Fault B07."""
-    assert names in refused("worker", "--ps", ps, "--model", "linear")
-    assert names in refused("psserver", "--shard", "0", "--ps", ps)
-    assert names in refused("psctl", "watch", "--ps", ps)
+    assert names in refused(commands, "worker", "--ps", ps, "--model", "linear")
+    assert names in refused(commands, "psserver", "--shard", "0", "--ps", ps)
+    assert names in refused(commands, "psctl", "watch", "--ps", ps)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +81,12 @@ def test_b07_a_bad_list_of_shards(ps: str, names: str) -> None:
         ("psctl", ("launch", "--model", "linear", "--mode", "sync", "--max-staleness", "2"), ("--max-staleness 2",)),
     ],
 )
-def test_b08_a_number_out_of_range(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:
+def test_b08_a_number_out_of_range(
+    commands: Commands, command: str, arguments: tuple[str, ...], names: tuple[str, ...]
+) -> None:
     """Fault B08: the flag, the value and the range."""
     base = ("--ps", "127.0.0.1:1", "--model", "linear") if command == "worker" else ()
-    line = refused(command, *base, *arguments)
+    line = refused(commands, command, *base, *arguments)
     assert all(name in line for name in names), line
 
 
@@ -95,7 +102,9 @@ def test_b08_a_number_out_of_range(command: str, arguments: tuple[str, ...], nam
         ("psctl", ("set", "--ps", "a:1", "--maxstaleness", "2"), ("--maxstaleness", "--max-staleness")),
     ],
 )
-def test_b09_a_mistyped_flag_or_name(command: str, arguments: tuple[str, ...], names: tuple[str, ...]) -> None:
+def test_b09_a_mistyped_flag_or_name(
+    commands: Commands, command: str, arguments: tuple[str, ...], names: tuple[str, ...]
+) -> None:
     """Fault B09."""
-    line = refused(command, *arguments)
+    line = refused(commands, command, *arguments)
     assert all(name in line for name in names), line
