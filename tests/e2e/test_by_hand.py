@@ -42,21 +42,28 @@ def test_b01_worker_first() -> None:
             assert worker.summary()["global_step"] == 20
 
 
-@pytest.mark.parametrize("late", ["shard", "worker"])
-def test_two_shards_and_three_workers_whoever_is_eight_seconds_late(late: str) -> None:
+def test_two_shards_and_three_workers_whoever_is_eight_seconds_late() -> None:
+    """The lead comes eight seconds after the others, and one of the workers when they all wait for it alone."""
     ports = [free_port(), free_port()]
     ps = ",".join(f"127.0.0.1:{port}" for port in ports)
     work = ("worker", "--ps", ps, "--model", "mnist", "--steps", 100, "--mode", "sync", "--workers", 3, "--json")
-    shards = [("psserver", "--shard", shard, "--ps", ps) for shard in (1, 0)]
-    begun = [*shards, work, work, work]
-    last = begun.pop(0 if late == "shard" else -1)
     with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(Command(*command)) for command in begun]
-        # The scenario's own delay: the last one comes eight seconds after the others.
+
+        def start(*command: object) -> Command:
+            return stack.enter_context(Command(*map(str, command)))
+
+        other = start("psserver", "--shard", 1, "--ps", ps)
+        workers = [start(*work), start(*work)]
+        # The scenario's own delay.
         assert not threading.Event().wait(8)
-        running.append(stack.enter_context(Command(*last)))
-        assert [command.wait() for command in running] == [0] * 5, [command.text for command in running]
-        summaries = [command.summary() for command in running if command.name == "worker"]
+        lead = start("psserver", "--shard", 0, "--ps", ps)
+        for index in range(2):
+            lead.until(rf" joined worker={index} ")
+        for worker in workers:
+            worker.until(" joined ")
+        workers.append(start(*work))
+        assert [each.wait() for each in (*workers, lead, other)] == [0] * 5, [each.text for each in workers]
+        summaries = [worker.summary() for worker in workers]
     assert [summary["global_step"] for summary in summaries] == [100] * 3
     assert all(summary["outcomes"] == {"APPLIED": 100} for summary in summaries)
 
@@ -96,24 +103,20 @@ def test_seed_2_real_mnist(mnist_folder: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("who", ["shard", "worker"])
-def test_b58_a_signal_ends_a_process_in_the_middle_of_training(who: str, number: signal.Signals) -> None:
-    """Fault B58: within the grace time, with 128 + the signal, and the others are told."""
-    with (
-        Command("psserver", "--shard", 0, "--port", 0) as shard,
-        Command("worker", "--ps", ready(shard), "--model", "linear", "--steps", 10**9) as worker,
-    ):
-        worker.until("global_step")
-        told, other = (shard, worker) if who == "shard" else (worker, shard)
-        told.process.send_signal(number)
-        assert told.wait(7) == 128 + number, told.text
-        assert "Traceback" not in told.text
-        if who == "shard":
+def test_b58_a_signal_ends_a_process_in_the_middle_of_training(number: signal.Signals) -> None:
+    """Fault B58: within the grace time, with 128 + the signal; the others go on, or are told where a shard ends."""
+    with Command("psserver", "--shard", 0, "--port", 0) as shard:
+        flags = ("--ps", ready(shard), "--model", "linear", "--steps", 10**9)
+        with Command("worker", *flags) as worker, Command("worker", *flags) as other:
+            worker.until("global_step")
+            other.until("global_step")
+            for told in (worker, shard):
+                assert (other.process.poll(), shard.process.poll()) == (None, None), other.text + shard.text
+                told.process.send_signal(number)
+                assert told.wait(7) == 128 + number, told.text
+                assert "Traceback" not in told.text
             assert other.wait(7) == 4
             assert "told to end by a signal" in other.text
-        else:
-            other.process.send_signal(signal.SIGTERM)
-            assert other.wait(7) == 143
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -135,15 +138,17 @@ def test_b02_shards_that_never_come_are_named() -> None:
     """Fault B02: after the connect timeout, exit 4 with exactly the addresses that are missing."""
     missing = f"127.0.0.1:{free_port()}"
     flags = ("--model", "linear", "--connect-timeout", 5)
-    ended = run("worker", "--ps", missing, *flags)
-    assert ended.returncode == 4
-    assert f"cannot reach {missing} " in ended.stderr
     with Command("psserver", "--shard", 0, "--shards", 2, "--port", 0) as lead:
         there = ready(lead)
-        ended = run("worker", "--ps", f"{there},{missing}", *flags)
-    assert ended.returncode == 4
-    assert f"cannot reach {missing} " in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith("worker: error: ")
+        # Both at once, for each waits.
+        with (
+            Command("worker", "--ps", missing, *flags) as without_any,
+            Command("worker", "--ps", f"{there},{missing}", *flags) as without_one,
+        ):
+            for worker in (without_any, without_one):
+                assert worker.wait() == 4, worker.text
+                assert worker.lines[-1].startswith("worker: error: ")
+                assert f"cannot reach {missing} " in worker.lines[-1]
 
 
 def test_b63_a_port_that_is_taken_is_refused() -> None:

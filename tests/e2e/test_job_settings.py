@@ -1,8 +1,7 @@
-"""Settings of the whole job, and the worker's other forms, as somebody types them."""
+"""Settings of the whole job, as somebody types them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -56,28 +55,6 @@ class Taped(Linear):
             assert shard.wait() == 0
             found = {each.summary()["worker"]: each.summary()["outcomes"] for each in workers}
     assert found == {0: {"APPLIED": 2}, 1: {"APPLIED": 1}, 2: {}}
-
-
-def test_evaluating_what_a_running_job_has_learnt() -> None:
-    with Command("psserver", "--shard", 0, "--port", 0) as shard:
-        ps = ready(shard)
-        flags = ("--ps", ps, "--model", "mnist", "--model-arg", "hidden=32")
-        with Command("worker", *flags, "--steps", 10**9) as worker:
-            worker.until(r"global_step \d{2,}")
-            done = run("worker", "evaluate", *flags, "--json")
-            assert done.returncode == 0, done.stderr
-            record = json.loads(done.stdout)
-            assert record.keys() == {"global_step", "metrics", "examples", "averages"}
-            assert record["averages"] is False
-            assert record["metrics"].keys() == {"accuracy", "loss"}
-            assert record["examples"] == 299
-            assert record["global_step"] >= 10
-            done = run("worker", "evaluate", "--ps", ps, "--model", "mnist", "--model-arg", "hidden=31")
-            assert done.returncode == 2
-            both = "parameter 'hid_b': the cluster has float32[32], this model has float32[31]"
-            assert done.stderr.startswith(f"worker: error: {both}")
-            assert run("psctl", "stop", "--ps", ps).returncode == 0
-            assert (worker.wait(), shard.wait()) == (0, 0), worker.text + shard.text
 
 
 def test_job_that_ends_by_a_metric() -> None:
