@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from flaky_link import FlakyLink
+from half_a_call import HalfCalls
 from light_worker import final_values
 from local_cluster import LocalCluster
 from raw_worker import RawWorker, push
@@ -18,12 +18,12 @@ from raw_worker import RawWorker, push
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushHeader
 
-HALF_A_PUSH = str(Path(__file__).parents[1] / "half_a_push.py")
 CHUNK = 1024
 ELEMENTS = 1 << 18
 SPEC = ParameterSpec(name="w", shape=(512, 512), dtype="float32")
 SIZE = 4 * ELEMENTS
-TIMES = 20
+# The report's own number under `-m slow`.
+TIMES = (6, pytest.param(20, marks=pytest.mark.slow))
 
 
 def open_job(worker: RawWorker, cluster: LocalCluster) -> None:
@@ -79,35 +79,34 @@ def opened() -> Iterator[tuple[LocalCluster, RawWorker]]:
         yield cluster, worker
 
 
-def test_b24_a_process_that_is_killed_half_way_twenty_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", TIMES)
+def test_b24_processes_that_are_killed_half_way(tmp_path: Path, times: int) -> None:
     """Fault B24: chunks of 1 KiB, a gradient of 1 MB, kill -9 after half of it."""
-    with opened() as (cluster, worker):
+    with opened() as (cluster, worker), HalfCalls() as senders:
         messages = gradients(worker)
         half = [worker.attach_message().SerializeToString(), *messages[: len(messages) // 2]]
         file = tmp_path / "messages"
         file.write_text("\n".join(message.hex() for message in half))
-        command = [sys.executable, HALF_A_PUSH, cluster.addresses, str(file)]
-        for _ in range(TIMES):
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
-                assert sender.stdout is not None
-                assert sender.stdout.readline() == "sent\n"
-                wait_received(cluster, SIZE // 2)
-                assert cluster.staged_bytes() == [SIZE]
-                sender.kill()
+        for _ in range(times):
+            senders.begin("push", cluster.addresses, str(file))
+            wait_received(cluster, SIZE // 2)
+            assert cluster.staged_bytes() == [SIZE]
+            senders.kill()
             cluster.wait_staged([0])
             check_unchanged(cluster)
             worker.beat()
         check_good_push(worker)
 
 
-def test_b24_a_connection_that_is_cut_at_twenty_places() -> None:
+@pytest.mark.parametrize("times", TIMES)
+def test_b24_a_connection_that_is_cut_at_many_places(times: int) -> None:
     with opened() as (cluster, worker), FlakyLink(cluster.addresses) as link:
         messages = gradients(worker)
-        for attempt in range(TIMES):
+        for attempt in range(times):
             with RawWorker(link.address) as sender:
                 sender.joined = worker.joined
                 stream = sender.attach()
-                link.cut_after(SIZE * (attempt + 1) // (TIMES + 2), to_client=False)
+                link.cut_after(SIZE * (attempt + 1) // (times + 2), to_client=False)
                 stream.send(*messages)
                 assert stream.refusal()[1] == ""
             cluster.wait_staged([0])

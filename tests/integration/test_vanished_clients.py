@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from fuzz_bed import Resources, said_by
+from half_a_call import HalfCalls
 from history import wait_for
 from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
@@ -26,7 +25,6 @@ from grpc_ps.protos.control_pb2_grpc import ControlStub
 from grpc_ps.psserver import server
 from grpc_ps.psserver.lead.limits import Limits
 
-TESTS = Path(__file__).parents[1]
 TIMES = 20
 AT_ONCE = 4
 CHUNK = 1 << 16
@@ -34,15 +32,6 @@ CHUNK = 1 << 16
 ELEMENTS = 1 << 20
 SPEC = ParameterSpec(name="w", shape=(ELEMENTS,), dtype="float32")
 EXACT = {"learning_rate": 2.0**-10}
-
-
-def killed(script: str, *arguments: str) -> None:
-    """Starts a program, and kills it when it has said its first word."""
-    command = [sys.executable, str(TESTS / script), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline().strip() in ("sent", "got")
-        program.kill()
 
 
 def half_a_push(worker: RawWorker, file: Path) -> str:
@@ -61,12 +50,14 @@ def test_b44_clients_that_are_killed_in_the_middle_leave_nothing(tmp_path: Path)
         workers = [stack.enter_context(RawWorker(cluster.addresses)) for _ in range(AT_ONCE)]
         for worker in workers:
             worker.join([SPEC])
+        calls = [stack.enter_context(HalfCalls()) for _ in workers]
         files = [half_a_push(worker, tmp_path / str(number)) for number, worker in enumerate(workers)]
 
         def kill(number: int, times: int) -> None:
             for _ in range(times):
-                killed("half_a_pull.py", cluster.addresses)
-                killed("half_a_push.py", cluster.addresses, files[number])
+                for words in (("pull", cluster.addresses), ("push", cluster.addresses, files[number])):
+                    calls[number].begin(*words)
+                    calls[number].kill()
                 workers[number].beat()
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
