@@ -40,7 +40,7 @@ check: $(INSTALLED)
 	$(BIN)/python protos/generate.py --check
 
 test: $(INSTALLED)
-	$(BIN)/pytest -q --durations=10 --numprocesses=2 --dist=loadfile
+	$(BIN)/pytest -q --durations=10 --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -q -s -m slow
