@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 DEADLINE = 90.0
+# For a worker that trains while a test does other things: else it takes the processor from them.
+UNHURRIED = "delay:PushPull=0.01"
 
 
 class Command:

@@ -99,7 +99,7 @@ class Readings:
 
     def _read(self) -> None:
         with PSClient(self._addresses) as client:
-            while not self._over.wait(0.01):
+            while not self._over.wait(0.04):
                 try:
                     step = client.status().global_step
                 except PsError:

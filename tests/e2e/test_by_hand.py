@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from commands import Command, ready, run
+from commands import UNHURRIED, Command, ready, run
 from ports import free_port
 
 pytestmark = pytest.mark.e2e
@@ -75,7 +75,7 @@ def test_seed_1_with_status_and_a_worker_that_joins_later() -> None:
         with Command("psserver", "--shard", 1, "--shards", 2, "--port", 0, "--lead", first) as other:
             ps = f"{first},{ready(other)}"
             flags = ("--ps", ps, "--model", "linear", "--steps", 10**9)
-            with started(Command("worker", *flags)) as (one,):
+            with started(Command("worker", *flags, "--fault", UNHURRIED)) as (one,):
                 one.until(r"global_step (\d{3,})")
                 before = json.loads(run("psctl", "status", "--ps", ps, "--json").stdout)["global_step"]
                 with started(Command("worker", *flags)) as (two,):

@@ -7,7 +7,7 @@ import signal
 from contextlib import ExitStack
 
 import pytest
-from commands import Command, ready, run
+from commands import UNHURRIED, Command, ready, run
 from standing_workers import until
 
 from grpc_ps.client import PSClient
@@ -27,7 +27,8 @@ def submitted(ps: str, *flags: object) -> int:
 def test_seed_3_submit_follow_ctrl_c_watch_again_cancel_and_a_queue_of_three() -> None:
     """One ps, two workers, a client: jobs are followed and cancelled, one fails, a standing worker is killed."""
     with ExitStack() as stack:
-        shard = stack.enter_context(Command("psserver", "--shard", 0, "--port", 0, "--keep-alive", "--lease", 3))
+        flags = ("--keep-alive", "--lease", 3, "--fault", UNHURRIED)
+        shard = stack.enter_context(Command("psserver", "--shard", 0, "--port", 0, *flags))
         ps = ready(shard)
         one, two = (stack.enter_context(Command("worker", "--ps", ps)) for _ in range(2))
         reader = stack.enter_context(PSClient(ps))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from commands import Command, ready, run
+from commands import UNHURRIED, Command, ready, run
 
 pytestmark = pytest.mark.e2e
 
@@ -14,7 +14,8 @@ def test_b14_another_model_or_size_is_refused_and_the_job_goes_on() -> None:
     """Fault B14: the first parameter that differs, with both shapes; a new job is the way to another model."""
     with Command("psserver", "--shard", 0, "--port", 0) as shard:
         ps = ready(shard)
-        with Command("worker", "--ps", ps, "--model", "mnist", "--steps", 10**9) as worker:
+        flags = ("--model", "mnist", "--steps", 10**9, "--fault", UNHURRIED)
+        with Command("worker", "--ps", ps, *flags) as worker:
             worker.until("local_step")
             refusals = [
                 (
@@ -27,8 +28,8 @@ def test_b14_another_model_or_size_is_refused_and_the_job_goes_on() -> None:
                     "parameter 'hid_b': the job has float32[100], this worker's model has float32[50]",
                 ),
             ]
-            for flags, message in refusals:
-                refused = run("worker", "--ps", ps, *flags)
+            for other, message in refusals:
+                refused = run("worker", "--ps", ps, *other)
                 assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, f"worker: error: {message}")
             status = json.loads(run("psctl", "status", "--ps", ps, "--json").stdout)
             assert (status["phase"], status["model"], status["opened"]) == ("running", "mnist", 1)
@@ -38,10 +39,10 @@ def test_b14_another_model_or_size_is_refused_and_the_job_goes_on() -> None:
             assert evaluated["metrics"].keys() == {"accuracy", "loss"}
             assert (evaluated["examples"], evaluated["averages"]) == (299, False)
             assert evaluated["global_step"] >= status["global_step"]
-            other = run("psctl", "evaluate", "--ps", ps, "--model-arg", "hidden=50")
-            assert other.returncode == 2
+            refused = run("psctl", "evaluate", "--ps", ps, "--model-arg", "hidden=50")
+            assert refused.returncode == 2
             both = "parameter 'hid_b': the cluster has float32[100], this model has float32[50]"
-            assert both in other.stderr.splitlines()[-1]
+            assert both in refused.stderr.splitlines()[-1]
             placed = json.loads(run("psctl", "placement", "--ps", ps, "--json").stdout)
             shapes = {parameter["name"]: parameter["shape"] for parameter in placed["parameters"]}
             assert shapes["hid_b"] == [100]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import DEADLINE, Command, run
+from commands import DEADLINE, UNHURRIED, Command, run
 
 from grpc_ps.client.cluster_file import ClusterFile
 
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.e2e
 @contextmanager
 def launching(folder: Path, shards: int, workers: int) -> Iterator[Command]:
     """A launch that would train for ever; all workers have joined."""
-    flags = ("--ps", shards, "--workers", workers, "--model", "linear", "--steps", 10**9, "--log-dir", folder)
+    flags = ["--ps", shards, "--workers", workers, "--model", "linear", "--steps", 10**9, "--log-dir", folder]
+    for worker in range(workers):
+        flags += ["--fault", f"worker {worker}: {UNHURRIED}"]
     with Command("psctl", "launch", *flags) as command:
         for worker in range(workers):
             command.until(rf"^\[worker {worker}\] .*local_step")
