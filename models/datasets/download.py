@@ -1,7 +1,8 @@
 """Fetching published data files: each whole and of the right sum, or not there at all, for any number of processes.
 
 One process at a time downloads into a folder; the others wait for it and find the files. What holds the lock is an open
-file, so it is let go of with the process, however that ends. Without need nothing is written and nobody is asked.
+file, so it is let go of with the process, however that ends. Without need nothing is written and nobody is asked; of a
+download that fails nothing is left, neither half a file nor the lock nor an empty folder.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
 from grpc_ps.models.datasets import Progress
 from grpc_ps.models.datasets.files import looks_like, stored
+from grpc_ps.models.datasets.transfer import TooSlow, TransferError, blocks_of
 from grpc_ps.models.spec import DataFileError
 
 LOCK = ".download.lock"
-SILENCE = 30.0
-"""Seconds for which a server may send nothing."""
+LEAST_RATE = 1 << 14
+"""Bytes a second that a server has to come to, and `GRACE` the seconds that it has beside that."""
+GRACE = 60.0
 
 PATIENCE = 120.0
 """Seconds for which another process that downloads may get on with nothing."""
@@ -63,12 +63,10 @@ def fetch(folder: Path, files: Sequence[Published], base: str, progress: Progres
     """
     if not _missing(folder, files):
         return
-    with _reporting(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, patience):
-            # Looked at again: whoever had the lock may have fetched them.
-            for file in _missing(folder, files):
-                _fetch(folder, file, f"{base.rstrip('/')}/{file.name}", progress)
+    with _reporting(folder), _alone(folder, patience):
+        # Looked at again: whoever had the lock may have fetched them.
+        for file in _missing(folder, files):
+            _fetch(folder, file, f"{base.rstrip('/')}/{file.name}", progress)
 
 
 def _missing(folder: Path, files: Sequence[Published]) -> list[Published]:
@@ -85,27 +83,47 @@ def _reporting(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(folder: Path, patience: float) -> Iterator[None]:
-    """Holds the folder's lock, which another process may have for as long as it gets on."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    """Makes the folder if need be, and holds its lock, which another process may have for as long as it gets on.
+
+    Afterwards the lock's file is gone, and so is what was made of the folder's path, if nothing has come into it.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    descriptor = _lock(folder, patience)
     try:
-        seen, since = _parts(folder), time.monotonic()
-        while not _locked(descriptor):
-            if (now := _parts(folder)) != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > patience:
-                raise DataFileError(f"{folder}: another process downloads into it, and got nothing for {patience:g} s")
-            time.sleep(_LOOK)
         yield
     finally:
+        # As long as it is held: whoever has opened it meanwhile finds that it is not the folder's lock any more.
+        (folder / LOCK).unlink(missing_ok=True)
         os.close(descriptor)
+        with suppress(OSError):
+            for each in made:
+                each.rmdir()
 
 
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _lock(folder: Path, patience: float) -> int:
+    seen, since = _parts(folder), time.monotonic()
+    while (descriptor := _locked(folder)) is None:
+        if (now := _parts(folder)) != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > patience:
+            raise DataFileError(f"{folder}: another process downloads into it, and got nothing for {patience:g} s")
+        time.sleep(_LOOK)
+    return descriptor
+
+
+def _locked(folder: Path) -> int | None:
+    """The lock's descriptor, or None: another process holds it, or has just let go of it and of its file."""
+    with suppress(FileNotFoundError):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.stat(folder / LOCK), os.fstat(descriptor)):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(descriptor)
+    return None
 
 
 @contextmanager
@@ -153,7 +171,7 @@ def _received(path: Path, file: Published, url: str, progress: Progress) -> Iter
     """What the address has; refuses what is not as published, and takes nothing beyond its size."""
     digest, size, head = hashlib.sha256(), 0, b""
     progress(file.name, 0, file.size)
-    for block in _blocks(path, url):
+    for block in _blocks(path, url, GRACE + file.size / LEAST_RATE):
         head = head or block
         size += len(block)
         if size > file.size:
@@ -170,19 +188,14 @@ def _received(path: Path, file: Published, url: str, progress: Progress) -> Iter
         raise DataFileError(f"{path}: {url} has not what was published: its sha256 is {found}, expected {file.sha256}")
 
 
-def _blocks(path: Path, url: str) -> Iterator[bytes]:
+def _blocks(path: Path, url: str, seconds: float) -> Iterator[bytes]:
     """The contents of an address, as they come."""
-    request = Request(url, headers={"User-Agent": "grpc-ps"})
     try:
-        with urlopen(request, timeout=SILENCE) as response:
-            while block := response.read(_BLOCK):
-                yield block
-    except HTTPError as error:
-        error.close()
-        raise DataFileError(f"{path}: {url} answered {error.code} {error.reason}") from error
-    except (OSError, HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        raise DataFileError(f"{path}: cannot be downloaded from {url}: {reason or type(error).__name__}") from error
+        yield from blocks_of(url, seconds)
+    except TooSlow as error:
+        raise DataFileError(f"{path}: {error}: try again, or another --download-url") from error
+    except TransferError as error:
+        raise DataFileError(f"{path}: {error}") from error
 
 
 def _unpack(archive: Path, folder: Path, file: Published) -> None:
