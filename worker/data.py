@@ -107,6 +107,9 @@ class Feed(Protocol):
     def take(self, number: int) -> Fed | None:
         """The batch for this number, prepared or not; None if the worker's data is used up."""
 
+    def give_back(self, batch: Fed) -> None:
+        """The batch that was taken last comes to nothing, and no other has been prepared since: it is to come again."""
+
 
 class NumberedFeed:
     """Batches that their numbers determine. Not thread-safe."""
@@ -141,3 +144,7 @@ class NumberedFeed:
             return self._slots.load(number, self._source.batch(number))
         except USERS_OWN as error:
             raise DataError(f"the data failed at batch {number}: {describe_error(error)}") from error
+
+    def give_back(self, batch: Fed) -> None:
+        """See `Feed`."""
+        self._ready = batch

@@ -51,3 +51,6 @@ class ProgramFeed:
         """The program's batch under this number."""
         assert self._batch is not None, "a step is asked for with a batch"
         return replace(self._batch, number=number)
+
+    def give_back(self, batch: Fed) -> None:
+        """Nothing: it stays until the program puts another one."""

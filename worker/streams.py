@@ -58,6 +58,11 @@ class StreamFeed:
         self._taken += 1
         return replace(ready, number=number)
 
+    def give_back(self, batch: Fed) -> None:
+        """See `Feed`: it is the next one of the share, whatever number comes."""
+        self._taken -= 1
+        self._ready = batch
+
 
 def shared_out(data: StreamDataset, settings: Mapping[str, Any]) -> StreamDataset:
     """The data of a job with these settings. What knows how to be shared is, among the workers that the job states."""

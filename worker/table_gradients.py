@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grpc_ps.client import Reply, TrainingSession
+from grpc_ps.client import PsError, Reply, TrainingSession
 from grpc_ps.client.row_traffic import Wants
 from grpc_ps.client.shared.rows import Ids, Rows
 from grpc_ps.models import Array
@@ -73,13 +73,26 @@ class TableGradients:
         ahead, self._ahead = self._ahead, None
         self._ids = ahead[1] if ahead is not None and ahead[0] == batch.loading else self._needed(batch)
         self._lap("input")
-        number = reply.batch
         while not reply.done and reply.rows is None:
-            reply = self._session.want(self._ids)
-            if not reply.done and reply.batch != number:
+            reply = self._want(batch)
+            if not reply.done and reply.batch != batch.number:
+                # Of data without numbers this batch is the other number's as well: none is left out.
+                self._keep(batch)
                 return self.ready(reply)
         self._rows = reply.rows or {}
         return reply
+
+    def _want(self, batch: Fed) -> Reply:
+        try:
+            return self._session.want(self._ids)
+        except PsError:
+            # The session is lost, and the share goes on in the next one.
+            self._keep(batch)
+            raise
+
+    def _keep(self, batch: Fed) -> None:
+        self._ahead = batch.loading, self._ids
+        self._feed.give_back(batch)
 
     def _needed(self, batch: Fed) -> dict[str, Ids]:
         return needed_rows(self._model, np.asarray(memoryview(batch.features)))
