@@ -49,8 +49,9 @@ class Heartbeat:
     """Sends a heartbeat each second, or four times a lease, until it is stopped or the lead refuses.
 
     It goes on when the job is done: the worker may still read, and the lead leaves when the last lease has ended.
-    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost. `_telling` is
-    held while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
+    The lead may be silent for `lost_timeout` seconds, on a monotonic clock, before it counts as lost; what this process
+    itself stood still (it was stopped, or its machine was) does not count, for it has not listened. `_telling` is held
+    while the listener is told, so that it hears nothing once `stop` has returned; the listener may call `stop`
     itself. What is reported is replaced as a whole, and the rest belongs to the heartbeat's own thread.
 
     Args:
@@ -78,7 +79,7 @@ class Heartbeat:
         self._lost_timeout = lost_timeout
         self._stopped = threading.Event()
         self._telling = threading.RLock()
-        self._heard = time.monotonic()
+        self._silent = 0.0
         self._report: tuple[int, SupportsFloat | None] = (0, None)
         self.times: wire.WorkerTimes | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -117,28 +118,30 @@ class Heartbeat:
 
     def _beat(self) -> None:
         # The first one at once: it tells whether this worker is the one to evaluate.
-        wait, done = 0.0, False
+        wait, done, since = 0.0, False, time.monotonic()
         while not self._stopped.wait(wait):
-            wait = self._interval
             try:
                 response = self.ask(self._patience)
             except PsError as error:
                 if done:
                     return
+                since, before = time.monotonic(), since
+                self._silent += min(since - before, wait + self._patience)
                 if (final := self._final(error)) is not None:
                     self._tell(partial(self._listener.lost, final))
                     return
             else:
-                self._heard = time.monotonic()
+                self._silent, since = 0.0, time.monotonic()
                 if not done:
                     self._tell(partial(self._listener.beat, response))
                 done = response.done
+            wait = self._interval
 
     def _final(self, error: PsError) -> PsError | None:
         """Returns what a failed heartbeat means; None as long as the next one may succeed."""
         if not isinstance(error, (PeerUnreachable, PeerLost, Ending)):
             return error
-        if time.monotonic() - self._heard <= self._lost_timeout:
+        if self._silent <= self._lost_timeout:
             return None
         return PeerLost(f"{self._lead.address}: shard 0 has not answered for {self._lost_timeout:g} s ({error})")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from fake_shards import GRADIENTS, FakeLead, FakeShard, answer, session, values
 
@@ -116,3 +118,28 @@ def test_the_first_time_is_waited_for_longer_than_later_ones() -> None:
     first, again, *later = shard.timeouts
     assert min(first, again) > 50
     assert max(later) <= 0.3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_links_are_tried_once_more_by_a_process_that_stood_still(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Stopped for an hour in the middle of an attempt: the shard may have been there all the time."""
+    hours = [0]
+    now = time.monotonic
+    monkeypatch.setattr("grpc_ps.client.connection.time.monotonic", lambda: now() + 3600 * hours[0])
+
+    class Stopped(_Refusing):
+        def attached(self, timeout: float) -> wire.Attached:
+            self.timeouts.append(timeout)
+            if len(self.timeouts) > times:
+                return wire.Attached(boot=7)
+            hours[0] += 1
+            raise PeerUnreachable("a:1: no answer")
+
+    shard = Stopped()
+    connection = Connection([shard], Identity(), None, timeout=5.0, first_timeout=5.0)  # type: ignore[list-item]
+    if times == 1:
+        connection.recover(PeerLost("a:1: reset"), lambda links, held: None)
+    else:
+        with pytest.raises(PeerUnreachable):
+            connection.recover(PeerLost("a:1: reset"), lambda links, held: None)
+    assert len(shard.timeouts) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -106,6 +107,26 @@ def test_long_silence_is_the_end(error: PsError) -> None:
     listener = run(Lead(reply), lost_timeout=0.1)
     assert type(listener.error) is PeerLost
     assert str(listener.error).startswith("lead:1: shard 0 has not answered for 0.1 s")
+
+
+def test_a_worker_that_stood_still_asks_again_before_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped for an hour within a heartbeat: that one has failed, and the next one says that the lease is over."""
+    stopped = [0.0]
+    now = time.monotonic
+    monkeypatch.setattr("grpc_ps.client.heartbeat.time.monotonic", lambda: now() + stopped[0])
+
+    def reply(call: int) -> wire.HeartbeatResponse:
+        if call == 2:
+            stopped[0] = 3600.0
+            raise PeerLost("lead:1: deadline exceeded")
+        if call == 3:
+            raise Fenced("worker 2 is no member any more")
+        return wire.HeartbeatResponse()
+
+    lead = Lead(reply)
+    listener = run(lead)
+    assert isinstance(listener.error, Fenced)
+    assert len(lead.requests) == 3
 
 
 @pytest.mark.parametrize("error", [None, Fenced("worker 2 is no member any more")])
