@@ -2,10 +2,11 @@
 FROM python:3.12-slim AS build
 WORKDIR /source
 # What changes seldom first: the dependencies, TensorFlow among them, are then taken from the build cache.
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml ./
 RUN python -m venv /opt/grpc-ps \
     && /opt/grpc-ps/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > needs.txt \
     && /opt/grpc-ps/bin/pip install --no-cache-dir --requirement needs.txt
+COPY README.md LICENSE ./
 COPY client client
 COPY models models
 COPY protos protos

@@ -53,6 +53,24 @@ def test_kubernetes_starts_as_many_shards_as_the_flags_say() -> None:
     assert flags_of(WORKERS, INDEX="2")["ps"].split(",") == addresses
 
 
+def test_all_shards_have_one_folder_of_checkpoints() -> None:
+    """A volume for each of them would not do: the lead refuses a shard that has another folder."""
+    flags, claim = flags_of(SHARDS, SHARD="1"), resource("PersistentVolumeClaim")
+    assert flags["checkpoint_secs"] > 0
+    assert flags["recovery_timeout"] > 120, "a pod that is moved takes a while"
+    pod = resource(SHARDS)["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = [each for each in container(resource(SHARDS))["volumeMounts"] if each["name"] == volume["name"]]
+    assert (mount["mountPath"], mount.get("readOnly", False)) == (str(flags["checkpoint_dir"]), False)
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert "volumeClaimTemplates" not in resource(SHARDS)["spec"]
+    # The user of the image may write there.
+    assert pod["securityContext"]["fsGroup"] == 1000
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert f" {mount['mountPath']} " in text
+
+
 def test_workers_have_one_index_each() -> None:
     job = resource(WORKERS)["spec"]
     assert job["completionMode"] == "Indexed"
@@ -100,6 +118,8 @@ def test_the_image_has_the_folders_that_are_installed_and_no_root() -> None:
     copied = re.findall(r"^COPY (\w+) \1$", stages[0], re.MULTILINE)
     assert copied == ["client", "models", "protos", "psserver", "worker"]
     assert re.findall(r"^USER (\S+)$", stages[1], re.MULTILINE) == ["1000"]
+    # What a change of any file leaves in the build cache.
+    assert stages[0].index("needs.txt") < stages[0].index("README.md")
     # What the builder may see.
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == {*copied, "pyproject.toml", "README.md", "LICENSE"}
