@@ -125,7 +125,7 @@ class CheckpointFiles:
             ]
 
     def read_tables(self, name: str, memories: Sequence[TableMemory], tables: ShardTables) -> None:
-        """Reads this shard's rows of tables, with their slots, out of whatever parts they are in.
+        """Reads this shard's rows of tables, with their slots, out of the parts that may have any.
 
         Raises:
             CheckpointError: it cannot be read, or is of another optimizer.
@@ -134,7 +134,8 @@ class CheckpointFiles:
         with Checkpoint(path, read_manifest(path)).open() as reader:
             for memory in memories:
                 for part in stored_rows(reader, memory.spec):
-                    restore_rows(memory, part, tables)
+                    if part.may_be_of(tables.shard, tables.shard_count):
+                        restore_rows(memory, part, tables)
 
     def read_residuals(self, name: str, layout: Layout) -> dict[int, Bytes]:
         """Reads what workers had kept back, by index: images of that layout, zero where nothing is known.

@@ -6,6 +6,7 @@ In a part they are pieces of the table under names of their own (`rows_slot`): `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class StoredRows:
     slots: tuple[str, ...]
     _reader: CheckpointReader
     _part: int
+    _parts: int
 
     def ids(self, start: int, stop: int) -> Ids:
         """Reads the ids of some of them, by their order in the part. Raises CheckpointError."""
@@ -50,6 +52,10 @@ class StoredRows:
         self._reader.read_in_part(self._part, self.spec.name, rows_slot(slot), start * dim, stop * dim, out)
         return out
 
+    def may_be_of(self, shard: int, shard_count: int) -> bool:
+        """Whether it may have rows of a shard, of so many: row r is in part r mod P, and on shard r mod S."""
+        return (self._part - shard) % math.gcd(self._parts, shard_count) == 0
+
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Cuts them into what is read at a time."""
         for start in range(0, self.count, PIECE_ROWS):
@@ -63,12 +69,13 @@ def stored_rows(reader: CheckpointReader, spec: ParameterSpec) -> list[StoredRow
         CheckpointError: a part has ids and values that do not fit.
     """
     found = []
-    for part, sizes in enumerate(reader.sizes(spec.name)):
+    every = reader.sizes(spec.name)
+    for part, sizes in enumerate(every):
         rows = {slot: size for name, size in sizes.items() if (slot := _slot(name)) is not None}
         count = rows.pop(IDS, 0)
         if VALUES not in rows or any(size != count * spec.shape[1] for size in rows.values()):
             raise CheckpointError(f"{reader.path}: part {part} has not the values of its rows of table {spec.name}")
-        found.append(StoredRows(spec, count, tuple(sorted(rows.keys() - {VALUES})), reader, part))
+        found.append(StoredRows(spec, count, tuple(sorted(rows.keys() - {VALUES})), reader, part, len(every)))
     return found
 
 
@@ -92,12 +99,17 @@ def whole_table(reader: CheckpointReader, spec: ParameterSpec) -> Rows:
 
 
 def problem_of_rows(reader: CheckpointReader, spec: ParameterSpec) -> str:
-    """Says what is missing of a table, or there twice; empty if nothing is. Of a lazy one any rows may be there."""
+    """Says what is missing of a table, or there twice, or in another part than that of its shard; empty if nothing is.
+
+    Of a lazy one any rows may be there.
+    """
     try:
-        parts = stored_rows(reader, spec)
-        ids = np.sort(np.concatenate([np.empty(0, np.int64), *(part.ids(0, part.count) for part in parts)]))
+        by_part = [part.ids(0, part.count) for part in stored_rows(reader, spec)]
     except CheckpointError as error:
         return str(error).removeprefix(f"{reader.path}: ")
+    if astray := [part for part, ids in enumerate(by_part) if (ids % len(by_part) != part).any()]:
+        return f"has rows of table {spec.name} in part {astray[0]} that are another part's"
+    ids = np.sort(np.concatenate([np.empty(0, np.int64), *by_part]))
     rows, lazy = spec.shape[0], spec.table is not None and spec.table.lazy
     once = not ids.size or (ids[0] >= 0 and ids[-1] < rows and bool((ids[1:] > ids[:-1]).all()))
     return "" if once and (lazy or len(ids) == rows) else f"has not every row of table {spec.name} once"
