@@ -115,7 +115,7 @@ class Evaluation(_message.Message):
     def __init__(self, global_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position", "times")
+    __slots__ = ("shard", "address", "connected", "blocks", "value_bytes", "position", "times", "tables")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class ShardStatus(_message.Message):
     VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     shard: int
     address: str
     connected: bool
@@ -130,7 +131,8 @@ class ShardStatus(_message.Message):
     value_bytes: int
     position: int
     times: _coordination_pb2.ShardTimes
-    def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ..., times: _Optional[_Union[_coordination_pb2.ShardTimes, _Mapping]] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[_coordination_pb2.TableHeld]
+    def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ..., times: _Optional[_Union[_coordination_pb2.ShardTimes, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[_coordination_pb2.TableHeld, _Mapping]]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity", "times", "held_seconds")
@@ -366,7 +368,7 @@ class CancelJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[JobStatus, _Mapping]] = ...) -> None: ...
 
 class AwaitJobRequest(_message.Message):
-    __slots__ = ("nonce", "name", "wait_ms", "carrying", "ended", "leaving", "run")
+    __slots__ = ("nonce", "name", "wait_ms", "carrying", "ended", "leaving", "run", "call")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +376,7 @@ class AwaitJobRequest(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     nonce: int
     name: str
     wait_ms: int
@@ -381,19 +384,22 @@ class AwaitJobRequest(_message.Message):
     ended: Carried
     leaving: bool
     run: int
-    def __init__(self, nonce: _Optional[int] = ..., name: _Optional[str] = ..., wait_ms: _Optional[int] = ..., carrying: _Optional[int] = ..., ended: _Optional[_Union[Carried, _Mapping]] = ..., leaving: bool = ..., run: _Optional[int] = ...) -> None: ...
+    call: int
+    def __init__(self, nonce: _Optional[int] = ..., name: _Optional[str] = ..., wait_ms: _Optional[int] = ..., carrying: _Optional[int] = ..., ended: _Optional[_Union[Carried, _Mapping]] = ..., leaving: bool = ..., run: _Optional[int] = ..., call: _Optional[int] = ...) -> None: ...
 
 class Carried(_message.Message):
-    __slots__ = ("number", "run", "exit_code", "reason")
+    __slots__ = ("number", "run", "exit_code", "reason", "part")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     number: int
     run: int
     exit_code: int
     reason: str
-    def __init__(self, number: _Optional[int] = ..., run: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    part: int
+    def __init__(self, number: _Optional[int] = ..., run: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., part: _Optional[int] = ...) -> None: ...
 
 class AwaitJobResponse(_message.Message):
     __slots__ = ("job", "number", "run", "over", "closing", "exit_code", "reason", "lease_ms", "recovery_ms")

@@ -161,7 +161,8 @@ class ControlServicer(object):
         again, with `carrying` also while it carries a job out; one that has not called for a lease is forgotten. Lead shard
         only, with --keep-alive.
 
-        Blocks: until there is something for the worker to do, or `wait_ms` is over. Repeat: safe.
+        Blocks: until there is something for the worker to do, or `wait_ms` is over. Repeat: safe: what an answer that was
+        lost had said is said again, and `ended` counts once.
         Errors: INVALID_ARGUMENT with USAGE (the cluster takes no jobs, or no nonce); RESOURCE_EXHAUSTED with FULL (too many
         workers stand by); FAILED_PRECONDITION with NOT_LEAD.
         """

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FollowRequest(_message.Message):
-    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned", "saved", "leaving", "times")
+    __slots__ = ("hello", "whole", "acknowledged", "overflow", "reduced", "unpinned", "saved", "leaving", "times", "tables", "unable")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,8 @@ class FollowRequest(_message.Message):
     SAVED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    UNABLE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     whole: Whole
     acknowledged: int
@@ -28,7 +30,29 @@ class FollowRequest(_message.Message):
     saved: Saved
     leaving: bool
     times: ShardTimes
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., leaving: bool = ..., times: _Optional[_Union[ShardTimes, _Mapping]] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[TableHeld]
+    unable: Unable
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., whole: _Optional[_Union[Whole, _Mapping]] = ..., acknowledged: _Optional[int] = ..., overflow: _Optional[_Union[Overflow, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., unpinned: _Optional[int] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., leaving: bool = ..., times: _Optional[_Union[ShardTimes, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[TableHeld, _Mapping]]] = ..., unable: _Optional[_Union[Unable, _Mapping]] = ...) -> None: ...
+
+class TableHeld(_message.Message):
+    __slots__ = ("name", "rows", "capacity", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    capacity: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., capacity: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Unable(_message.Message):
+    __slots__ = ("exit_code", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ShardTimes(_message.Message):
     __slots__ = ("pushes", "stage", "updates", "apply", "releases", "encode")
@@ -121,14 +145,16 @@ class FollowResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run", "generation", "boot")
+    __slots__ = ("run", "generation", "boot", "earlier_runs")
     RUN_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_RUNS_FIELD_NUMBER: _ClassVar[int]
     run: int
     generation: int
     boot: int
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., boot: _Optional[int] = ...) -> None: ...
+    earlier_runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., boot: _Optional[int] = ..., earlier_runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Shutdown(_message.Message):
     __slots__ = ("exit_code", "reason")
