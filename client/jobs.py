@@ -149,12 +149,16 @@ class StandingWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """How a process that carried a job out has ended: 128 + n after signal n; `reason` has its last words."""
+    """How a process that carried a job out has ended: 128 + n after signal n; `reason` has its last words.
+
+    `part` counts these processes from 1 on, so that one whose end is told again counts once.
+    """
 
     number: int
     run: int
     exit_code: int
     reason: str = ""
+    part: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +193,7 @@ class JobQueue:
         self._lead = lead
         self._nonce = secrets.randbits(63) | 1
         self._name = f"{socket.gethostname()}:{os.getpid()}"[:100]
+        self._calls = 0
 
     def submit(self, job: JobRequest) -> int:
         """Puts a job behind those that wait and returns its number.
@@ -227,9 +232,7 @@ class JobQueue:
             carrying: number and run of the job that it carries out at this moment.
             ended: how that ended, again until a call has been answered.
         """
-        request = wire.AwaitJobRequest(
-            nonce=self._nonce, name=self._name, wait_ms=round(wait * 1000), carrying=carrying[0], run=carrying[1]
-        )
+        request = self._call(wait_ms=round(wait * 1000), carrying=carrying[0], run=carrying[1])
         if ended is not None:
             request.ended.CopyFrom(wire.Carried(**asdict(ended)))
         response = self._lead.await_job(request)
@@ -246,8 +249,12 @@ class JobQueue:
         )
 
     def leave(self, timeout: float) -> None:
-        """Says that this process stands by no more."""
-        self._lead.await_job(wire.AwaitJobRequest(nonce=self._nonce, name=self._name, leaving=True), timeout)
+        """Says that this process stands by no more; also what it answers when the cluster ends."""
+        self._lead.await_job(self._call(leaving=True), timeout)
+
+    def _call(self, **fields: Any) -> wire.AwaitJobRequest:
+        self._calls += 1
+        return wire.AwaitJobRequest(nonce=self._nonce, name=self._name, call=self._calls, **fields)
 
 
 def _finite(value: float | None) -> float | None:

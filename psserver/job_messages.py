@@ -68,10 +68,16 @@ def caller_of(request: wire.AwaitJobRequest) -> Caller:
     return Caller(
         nonce=request.nonce,
         name=request.name,
+        call=request.call,
         carrying=request.run if request.carrying else 0,
-        ended=None if ended is None else Ended(run=ended.run, exit_code=ended.exit_code, reason=_shown(ended.reason)),
+        ended=None if ended is None else _ended_of(ended),
         leaving=request.leaving,
     )
+
+
+def _ended_of(message: wire.Carried) -> Ended:
+    reason = _shown(message.reason)
+    return Ended(run=message.run, exit_code=message.exit_code, reason=reason, part=message.part)
 
 
 def _shown(reason: str) -> str:

@@ -16,9 +16,9 @@ from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Reading, Submission
 from grpc_ps.psserver.lead.settings import Settings, complete
-from grpc_ps.psserver.lead.standing import Standing
+from grpc_ps.psserver.lead.standing import Standing, places
 from grpc_ps.psserver.queue_file import job_folder, to_json
-from grpc_ps.psserver.queue_plan import QueuePlan, is_idle, taken
+from grpc_ps.psserver.queue_plan import QueuePlan, is_idle, reading_of, taken
 from grpc_ps.psserver.refusals import decided
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Jobs:
         self._began = time.monotonic()
         self._run = plan.kept.run if plan is not None else 0
         self._beginning = False
+        self._places = (0, 0)
 
     @property
     def recovery(self) -> float:
@@ -127,16 +128,37 @@ class Jobs:
         """Seconds since the present run, or its generation, began."""
         return time.monotonic() - self._began
 
+    def places(self, job: QueuedJob) -> int:
+        """How many standing workers a job gets. Asked again and again for each that waits, so it is found once."""
+        if self._places[0] != job.number:
+            self._places = job.number, places(self.settings(job.submission), job.submission.members)
+        return self._places[1]
+
+    @property
+    def earlier_runs(self) -> list[int]:
+        """Runs that are over, and that the folder of checkpoints knows: the next job's may be unknown to a shard."""
+        known = {job.run for job in self.queue} | {self._plan.first_run if self._plan is not None else 0}
+        return sorted(known - {0, self._lead.job.run})
+
     def waiting_for(self) -> str:
         """What the cluster waits for while no job is carried out, for people; empty where that is nobody's concern."""
-        queued = self.queue.queued()
-        if self._plan is None or self.queue.current is not None:
+        queued, current = self.queue.queued(), self.queue.current
+        if self._plan is None:
             return ""
+        if current is not None:
+            return self._waiting_to_open(current)
         if queued and not len(self.standing):
             return f"a standing worker for job {queued[0].number}"
         if queued and (missing := self._lead.job.shards.missing()):
             return f"shard {', '.join(map(str, missing))} to connect to the lead, for job {queued[0].number}"
         return "" if queued or self._lead.job.phase != "EMPTY" else "a job (psctl submit), or a worker that brings one"
+
+    def _waiting_to_open(self, current: QueuedJob) -> str:
+        """What the present job waits for that nobody has opened: its processes may load or fetch their data first."""
+        if current is not self.present or self._lead.job.phase != "EMPTY":
+            return ""
+        told = self.standing.carriers(current)
+        return "a worker that was told of it to join" if told else "a standing worker to take it"
 
     def look(self) -> None:
         """Time has passed: the present job may have ended, and the next one begin."""
@@ -277,16 +299,4 @@ class Jobs:
             self._last_losses.append(member.loss)
 
     def _read(self) -> Reading:
-        job = self._lead.job
-        training, found = job.training, job.evaluation
-        losses = [*self._last_losses, *(member.loss for member in job.members if member.loss is not None)]
-        return Reading(
-            global_step=job.step,
-            steps=int(job.definition.settings["steps"]) if job.definition is not None else 0,
-            workers=len(job.members),
-            loss=sum(losses) / len(losses) if losses else self._seen.loss,
-            batches=training.batches if training is not None else 0,
-            examples=training.examples if training is not None else 0,
-            evaluated_step=found.step,
-            metrics=dict(found.metrics),
-        )
+        return reading_of(self._lead.job, self._seen, self._last_losses)

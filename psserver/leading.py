@@ -83,7 +83,7 @@ async def _begin(
         checkpoints=start.keeper,
         folder=keeper,
         restored=start.restored,
-        queue=_queue(config, keeper, kept) if config.keep_alive else None,
+        queue=_queue(config, keeper, run, kept) if config.keep_alive else None,
     )
 
 
@@ -114,13 +114,14 @@ async def _resumed(config: ShardConfig, folder: CheckpointKeeper, kept: Kept) ->
     return _Start(new_job=_queued_job(config, job), run=run, keeper=keeper, restored=restored)
 
 
-def _queue(config: ShardConfig, folder: CheckpointKeeper | None, kept: Kept) -> QueuePlan:
+def _queue(config: ShardConfig, folder: CheckpointKeeper | None, first_run: int, kept: Kept) -> QueuePlan:
     return QueuePlan(
         presets=config.presets,
         lease=config.limits.lease,
         new_job=partial(_queued_job, config),
         recovery=config.limits.recovery if folder is not None else 0.0,
         folder=folder,
+        first_run=first_run if folder is not None else 0,
         kept=kept,
     )
 

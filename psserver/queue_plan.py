@@ -1,14 +1,14 @@
-"""How jobs of the queue are begun."""
+"""How jobs of the queue are begun, and where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.lead.job import Job
-from grpc_ps.psserver.lead.queue import Queue, QueuedJob
+from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Reading
 from grpc_ps.psserver.lead.resuming import Restored
 from grpc_ps.psserver.lead.settings import Settings
 from grpc_ps.psserver.queue_file import Kept
@@ -27,6 +27,7 @@ class QueuePlan:
         new_job: what makes the job of that number, of its settings and the presets.
         recovery: seconds that a lead which is gone may take to come back; 0 where nothing is saved.
         folder: that of all checkpoints, with the queue in it; None without.
+        first_run: the run of that folder, of the job that workers brought before any of the queue; 0 without.
         kept: what that has.
     """
 
@@ -35,6 +36,7 @@ class QueuePlan:
     new_job: Callable[[QueuedJob], NewJob]
     recovery: float = 0.0
     folder: CheckpointKeeper | None = None
+    first_run: int = 0
     kept: Kept = field(default_factory=lambda: Kept(queue=Queue()))
 
 
@@ -59,3 +61,19 @@ def is_idle(job: Job) -> bool:
         return False
     over = job.awaits_first and job.training is not None and job.training.is_over()
     return job.done is not None or job.phase == "EMPTY" or over
+
+
+def reading_of(job: Job, before: Reading, gone: Sequence[float]) -> Reading:
+    """Where a job is. `gone` has the losses of those who have left a job that is done; without any it is that of before."""
+    training, found = job.training, job.evaluation
+    losses = [*gone, *(member.loss for member in job.members if member.loss is not None)]
+    return Reading(
+        global_step=job.step,
+        steps=int(job.definition.settings["steps"]) if job.definition is not None else 0,
+        workers=len(job.members),
+        loss=sum(losses) / len(losses) if losses else before.loss,
+        batches=training.batches if training is not None else 0,
+        examples=training.examples if training is not None else 0,
+        evaluated_step=found.step,
+        metrics=dict(found.metrics),
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.queue import QueuedJob
-from grpc_ps.psserver.lead.standing import Ended, StandingWorker, places
+from grpc_ps.psserver.lead.standing import Ended, StandingWorker
 from grpc_ps.psserver.refusals import decided
 
 if TYPE_CHECKING:
@@ -24,10 +24,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A standing worker that calls: what it says of itself. `carrying` is a run id, 0 for nothing."""
+    """A standing worker that calls: what it says of itself. `carrying` is a run id, 0 for nothing.
+
+    `call` counts its calls, 0 if it does not.
+    """
 
     nonce: int
     name: str
+    call: int = 0
     carrying: int = 0
     ended: Ended | None = None
     leaving: bool = False
@@ -61,43 +65,42 @@ class StandingCalls:
         """
         self._jobs.demand()
         deadline = time.monotonic() + wait
-        if caller.ended is not None:
-            self._ended(caller, caller.ended)
         if caller.leaving:
             self._jobs.standing.leave(caller.nonce)
             return Told()
-        while True:
-            told = self._answer(caller)
+        worker = self._called(caller)
+        if caller.ended is not None:
+            self._ended(caller, worker, caller.ended)
+        while self._jobs.standing.waits(worker, caller.call, self._jobs.now()):
+            told = self._answer(caller, worker)
             left = deadline - time.monotonic()
             if told.is_news or left <= 0:
                 return told
             await self._jobs.news(min(left, LOOK_SECONDS))
+        return Told()
 
-    def _answer(self, caller: Caller) -> Told:
-        jobs, worker = self._jobs, self._called(caller)
+    def _answer(self, caller: Caller, worker: StandingWorker) -> Told:
+        jobs = self._jobs
         if jobs.closing is not None:
-            jobs.standing.leave(caller.nonce)
             return Told(closing=jobs.closing)
         current = jobs.present
         if caller.carrying:
             return Told(over=current is None or current.run != caller.carrying)
-        if current is None:
+        if current is None or not jobs.standing.take(worker, current, jobs.places(current)):
             return Told()
-        wanted = places(jobs.settings(current.submission), current.submission.members)
-        return Told(job=current) if jobs.standing.take(worker, current, wanted) else Told()
+        return Told(job=current)
 
     def _called(self, caller: Caller) -> StandingWorker:
         standing, now = self._jobs.standing, self._jobs.now()
         known = len(standing)
-        worker = decided(lambda: standing.call(caller.nonce, caller.name, caller.carrying, now))
+        worker = decided(lambda: standing.call(caller.nonce, caller.name, caller.carrying, now, caller.call))
         if len(standing) > known:
             event(logger, "worker_stands_by", name=caller.name, standing=len(standing))
         return worker
 
-    def _ended(self, caller: Caller, ended: Ended) -> None:
+    def _ended(self, caller: Caller, worker: StandingWorker, ended: Ended) -> None:
         jobs, current = self._jobs, self._jobs.queue.current
-        worker = self._called(replace(caller, carrying=0))
         over = jobs.present is None or jobs.present.run != ended.run
-        jobs.standing.ended(worker, ended, current.run if current is not None else 0, over=over)
-        if ended.exit_code:
+        news = jobs.standing.ended(worker, ended, current.run if current is not None else 0, over=over)
+        if news and ended.exit_code:
             event(logger, "part_failed", logging.WARNING, name=caller.name, code=ended.exit_code, why=ended.reason)

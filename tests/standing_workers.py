@@ -64,12 +64,12 @@ class LightStanding(threading.Thread):
             ended = None
             if told.closing:
                 self.told = told
-                return
+                break
             if told.job is not None:
                 self.carried.append(told.number)
                 ended = self._beside(client, told, told.job)
                 if self.told is not None:
-                    return
+                    break
         with suppress(PeerUnreachable, PeerLost):
             client.jobs.leave(5.0)
 
@@ -79,6 +79,8 @@ class LightStanding(threading.Thread):
             ending = pool.submit(self._carry_out, told, job)
             while not wait((ending,), BEAT).done:
                 with suppress(PeerUnreachable, PeerLost):
+                    if self.told is not None:
+                        continue
                     heard = client.jobs.wait(0.0, carrying=(told.number, told.run))
                     self.told = heard if heard.closing else self.told
             return ending.result()

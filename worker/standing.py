@@ -156,6 +156,7 @@ class StandingWorker:
         # SimpleQueue, because the thread that reads signals puts into it.
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._ended: Carried | None = None
+        self._parts = 0
         self._heard = self._said = time.monotonic()
         self._recovery = 0.0
         self._beat = _HOLD
@@ -179,8 +180,7 @@ class StandingWorker:
             if told is not None and told.job is not None and not told.closing:
                 told = self._carry_out(told, told.job)
             if self._why:
-                with suppress(PsError):
-                    self._jobs.leave(1.0)
+                self._leave()
                 raise Ending(self._why)
             if told is not None and told.closing:
                 if told.exit_code:
@@ -196,10 +196,17 @@ class StandingWorker:
             self._missed(error, busy=carrying[0] != 0)
             return None
         self._ended, self._heard = None, time.monotonic()
+        if told.closing:
+            # The lead waits for that word: an answer may be lost.
+            self._leave()
         self._recovery, self._beat = told.recovery, max(0.1, min(_HOLD, told.lease / 4))
         if told.job is None and not carrying[0]:
             self._say(_SAY_IDLE, "a job")
         return told
+
+    def _leave(self) -> None:
+        with suppress(PsError):
+            self._jobs.leave(1.0)
 
     def _missed(self, error: PsError, *, busy: bool) -> None:
         patience = max(self._config.connect_timeout, self._recovery)
@@ -233,14 +240,16 @@ class StandingWorker:
             if isinstance(happened, Line):
                 watch.line(happened)
             watch.act()
-            if time.monotonic() >= beat and not self._why:
+            if time.monotonic() >= beat and not self._why and closing is None:
                 heard = self._ask(0.0, (told.number, told.run))
                 if heard is not None and (heard.over or heard.closing):
                     watch.end(_DRAIN)
                     closing = heard if heard.closing else closing
                 beat = time.monotonic() + self._beat
         code = child.exit_code()
-        self._ended = Carried(number=told.number, run=told.run, exit_code=code, reason=watch.reason(code))
+        self._parts += 1
+        ended = {"exit_code": code, "reason": watch.reason(code), "part": self._parts}
+        self._ended = Carried(number=told.number, run=told.run, **ended)
         event(_LOGGER, "job_left", job=told.number, code=code)
         return closing
 

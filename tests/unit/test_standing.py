@@ -41,7 +41,7 @@ def test_a_job_takes_as_many_workers_as_it_has_places() -> None:
     standing, job = Standing(lease=10.0), job_with()
     workers = stand(standing, 1, 2, 3)
     assert [standing.take(worker, job, places=2) for worker in workers] == [True, True, False]
-    assert [worker.nonce for worker in standing.carriers(job)] == [1, 2]
+    assert (standing.carriers(job), workers[2].carrying) == (2, 0)
     assert not standing.take(workers[0], job, places=9), "it carries the job out already"
     standing.leave(1)
     assert standing.take(workers[2], job, places=2), "the place of one that has gone is free"
@@ -55,6 +55,51 @@ def test_an_answer_that_was_lost_is_given_again() -> None:
     assert again is worker
     assert standing.take(again, job, places=1)
     assert standing.call(1, "host:1", 7, 0.0).carrying == 7
+    assert standing.carriers(job) == 1
+
+
+@pytest.mark.parametrize("code", [4, 3])
+def test_an_end_that_is_told_again_counts_once(code: int) -> None:
+    """Its answer, which gave the job again, was lost: the worker tells it with the next call, as the same part."""
+    standing, job = Standing(lease=10.0), job_with()
+    (worker,) = stand(standing, 1)
+    for part in range(1, TRIES + 1):
+        assert standing.take(worker, job, places=1) is (code == 4 or part == 1)
+        for first in (True, False, False):
+            told = standing.ended(worker, Ended(run=7, exit_code=code, reason=f"why {part}", part=part), present=7)
+            assert told is first
+            standing.take(worker, job, places=1)
+            standing.call(1, "host:1", 0, 0.0)
+        assert worker.failures == part
+    assert standing.failure(job) == Done(code, "host:1: why 1")
+    (again,) = [standing.call(1, "host:1", 0, 0.0)]
+    assert standing.ended(again, Ended(run=7, exit_code=code, reason="who does not count"), present=7)
+
+
+def test_a_call_that_a_later_one_has_overtaken_says_nothing() -> None:
+    """A held call whose connection broke looks again when the worker has been given the job by the next one."""
+    standing, job = Standing(lease=10.0), job_with()
+    worker = standing.call(1, "host:1", 0, 0.0, number=1)
+    assert standing.call(1, "host:1", 0, 1.0, number=2) is worker
+    assert standing.take(worker, job, places=1)
+    assert not standing.waits(worker, 1, 9.0)
+    standing.call(1, "host:1", 0, 9.0, number=1)
+    assert (worker.carrying, worker.last, standing.carriers(job)) == (7, 1.0, 1)
+    assert standing.waits(worker, 2, 9.0)
+    assert worker.last == 9.0
+    standing.leave(1)
+    assert not standing.waits(worker, 2, 9.0), "who has gone is not there again for a call that was held"
+    assert (len(standing), standing.carriers(job)) == (0, 0)
+
+
+def test_ten_thousand_workers_that_wait_are_looked_at_without_looking_at_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standing, job = Standing(lease=10.0), job_with()
+    workers = stand(standing, *range(1, MAX_STANDING + 1))
+    monkeypatch.setattr(Standing, "__iter__", None)
+    assert sum(standing.take(worker, job, places=64) for worker in workers) == 64
+    assert standing.carriers(job) == 64
 
 
 def test_a_worker_that_is_silent_for_a_lease_is_gone_and_its_place_free() -> None:
@@ -127,6 +172,18 @@ def test_a_job_has_failed_when_nobody_is_left_to_try_it() -> None:
     assert standing.failure(job) is None, "it waits for newcomers where nobody stands by"
     standing.begin()
     assert standing.first_failure() == ""
+
+
+def test_of_all_failures_of_a_job_the_first_one_is_kept() -> None:
+    """A process that is started again and again by somebody else is another worker each time."""
+    standing, job = Standing(lease=1.0), job_with()
+    for nonce in range(1, 2000):
+        (worker,) = stand(standing, nonce, now=10.0 * nonce)
+        standing.expire(10.0 * nonce)
+        fail(standing, worker, 3, reason=f"failure {nonce}")
+    assert standing.failure(job) == Done(3, "host:1: failure 1")
+    held = [value for value in vars(standing).values() if isinstance(value, (dict, list))]
+    assert sum(map(len, held)) == 1
 
 
 def test_a_process_of_a_job_that_is_over_is_no_failure_of_the_present_one() -> None:

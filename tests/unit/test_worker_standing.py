@@ -124,14 +124,14 @@ def test_a_job_is_a_process_whose_lines_are_passed_on(capfd: pytest.CaptureFixtu
     assert out == "--ps a:1 --run 000000000000004d --model linear --steps 5\n"
     assert "to stderr\n" in err
     told = [ended for carrying, ended in lead.calls if not carrying]
-    assert told == [None, None, Carried(number=3, run=77, exit_code=0), None]
+    assert told == [None, None, Carried(number=3, run=77, exit_code=0, part=1), None]
 
 
 def test_a_process_that_fails_is_told_of_until_the_lead_has_answered(capfd: pytest.CaptureFixture[str]) -> None:
     lead = Lead(JOB, PeerLost("gone"), Assignment(lease=0.4))
     script = "import sys; print('worker: error: no such file', file=sys.stderr); sys.exit(3)"
     assert stand_by(lead, script).run() == 0
-    ended = Carried(number=3, run=77, exit_code=3, reason="no such file")
+    ended = Carried(number=3, run=77, exit_code=3, reason="no such file", part=1)
     assert [ended for carrying, ended in lead.calls if not carrying] == [None, ended, ended, None]
 
 
