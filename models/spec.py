@@ -197,7 +197,8 @@ class Table:
         spread: rows begin with values drawn evenly from -`spread` up to `spread`, by seed, table and row alone.
         lazy: shards hold only rows that were updated.
         push_rows: distinct rows that a batch may have on one shard: memory for them is set aside.
-        capacity: rows that one shard may come to hold of a lazy table; zero means all.
+        capacity: rows that one shard may come to hold of a lazy table; zero means all. Beyond it the job ends with exit
+            code 2; whoever goes on with it from a checkpoint may have another one.
     """
 
     rows: int

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from grpc_ps.client.shared.errors import CheckpointError, PeerLost
 from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper, manifest_of
+from grpc_ps.psserver.lead.resuming import gone_back_to
 from grpc_ps.psserver.lead.saving import Attempt
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Commits:
             raise CheckpointError(f"{folder}: no checkpoint could be read within {patience:g} s") from None
         if restored is None and saving is not None and saving.committed is not None:
             raise CheckpointError(f"{folder}: the checkpoint of step {saving.committed} is gone")
-        return restored
+        return restored and gone_back_to(restored, fallen.restored)
 
     async def save(self, seconds: float) -> tuple[int, Path]:
         """Saves the present step, unless it is saved, and waits for that; returns the step and where it is.

@@ -47,7 +47,6 @@ class Reception:
         try:
             while True:
                 reply = self._lead.act(lambda now: self._lead.job.join(request, now))
-                self._lead.specify()
                 left = deadline - time.monotonic()
                 if reply.state != "WAITING" or left <= 0:
                     return _told(reply, request)

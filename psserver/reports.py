@@ -43,6 +43,11 @@ def check_report(request: wire.FollowRequest, shard: int, job: Job) -> None:
             raise InvalidPush(f"`overflow`: there is no update to step {overflow.global_step}")
     if request.HasField("saved"):
         _check_saved(request.saved, shard, job, parameters)
+    unable = request.unable
+    if request.HasField("unable") and not (unable.exit_code == UsageError.exit_code and len(unable.reason) < MAX_ERROR):
+        raise InvalidPush(f"`unable`: has exit code {unable.exit_code} and a reason of {len(unable.reason)} characters")
+    if any(table.name not in parameters for table in request.tables) or len(request.tables) > len(parameters):
+        raise InvalidPush("`tables`: has a table that the job does not have")
     if request.acknowledged > job.log.position:
         raise InvalidPush(f"entry {request.acknowledged} is acknowledged, the log has {job.log.position}")
 

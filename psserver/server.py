@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from grpc_ps.client.shared.channel_options import PROTOCOL_VERSION, SERVER_OPTIONS, Options
 from grpc_ps.client.shared.checkpoint_lock import read_mark
-from grpc_ps.client.shared.errors import JobFailed, PsError
+from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.logs import event
 from grpc_ps.protos import control_pb2, coordination_pb2, parameter_server_pb2
@@ -250,7 +250,11 @@ class ShardServer:
                 self._coordinator.stop(done, save=False)
                 await asyncio.wait((work,), timeout=grace * (1 - SAVING_SHARE))
         elif self._link is not None and self._link.connected:
-            self._link.leaving()
+            if exit_code == UsageError.exit_code:
+                # It would come to the same after a restart.
+                self._link.unable(exit_code, f"shard {self.config.shard} ({self.address}) {why}")
+            else:
+                self._link.leaving()
             await asyncio.wait((work,), timeout=grace)
 
     async def close(self) -> None:

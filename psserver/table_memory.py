@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.errors import Full
+from grpc_ps.client.shared.errors import Full, UsageError
 from grpc_ps.client.shared.rows import Array, Ids, first_values
 from grpc_ps.psserver.pages import paged_buffer
 from grpc_ps.psserver.row_index import Places, RowIndex, TouchedIndex, WholeIndex
@@ -28,6 +28,7 @@ class TableMemory:
 
     Attributes:
         spec: the table.
+        capacity: rows that it may come to hold by updates; 0 means all.
         slots: by name what a row's slot begins with.
 
     Args:
@@ -42,7 +43,8 @@ class TableMemory:
         table = spec.table
         self.spec = spec
         self._lazy = table is not None and table.lazy
-        self._capacity = table.capacity if table is not None else 0
+        self.capacity = table.capacity if table is not None else 0
+        self._shard = shard
         self._seed = seed
         self.slots = dict(slots)
         self._index: RowIndex = TouchedIndex() if self._lazy else WholeIndex(rows, shard, shard_count)
@@ -80,8 +82,19 @@ class TableMemory:
         """Where those rows are; such as are not held yet get memory, and what they begin with.
 
         Raises:
-            Full: a lazy table would have more rows than its capacity, or there is no memory.
+            UsageError: a lazy table would have more rows than its capacity.
+            Full: there is no memory.
         """
+        before = self.held
+        places = self._places(ids)
+        if self.capacity and self.held > max(before, self.capacity):
+            raise UsageError(
+                f"table {self.spec.name}: {self.held} rows are touched on shard {self._shard}, its capacity is"
+                f" {self.capacity}: give the model's Table a larger `capacity`, or use more shards"
+            )
+        return places
+
+    def _places(self, ids: Ids) -> Places:
         before = self.held
         with self._lock:
             places = self._index.add(ids)
@@ -91,11 +104,6 @@ class TableMemory:
 
     def _make_room(self, before: int) -> None:
         held = self.held
-        if self._capacity and held > self._capacity:
-            raise Full(
-                f"table {self.spec.name}: {held} rows are touched on this shard, its capacity is {self._capacity}:"
-                " raise the capacity, or use more shards"
-            )
         room = len(self._arrays[VALUES])
         if held > room:
             try:
@@ -127,8 +135,8 @@ class TableMemory:
                 _put(self._arrays[name], places, array)
 
     def restore(self, ids: Ids, name: str, rows: Array) -> None:
-        """Takes rows of a checkpoint, of the values or of a slot."""
-        places = self.places(ids)
+        """Takes rows of a checkpoint, of the values or of a slot. Those that are there count for no capacity."""
+        places = self._places(ids)
         _put(self._arrays[name], places, rows)
 
     def view(self, *, slots: bool = False) -> TableView:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from grpc_ps.client.shared.errors import InvalidPush
 from grpc_ps.client.shared.logs import event
-from grpc_ps.protos.coordination_pb2 import Reduced, Saved, Whole
+from grpc_ps.protos.coordination_pb2 import Reduced, Saved, Unable, Whole
 from grpc_ps.psserver.lead.clipping import Squares
 from grpc_ps.psserver.lead.coordinator import Coordinator
 from grpc_ps.psserver.lead.log import Done
@@ -97,6 +97,10 @@ class ShardReports:
         elif report.error:
             event(logger, "checkpoint_failed", logging.WARNING, shard=self._shard, why=report.error)
         self._lead.act(lambda now: self._lead.job.durability.saved(self._shard, saved_part(report), now))
+
+    def unable(self, report: Unable) -> None:
+        """It cannot carry out the job, whose settings do not allow what it comes to."""
+        self._lead.act(lambda now: self._lead.job.stop(Done(report.exit_code, report.reason), now))
 
     def leaving(self) -> None:
         """It was told to end."""

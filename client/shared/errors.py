@@ -3,7 +3,7 @@
 The tree, with the exit code of a process that ends for it, and whose fault it is:
 
     PsError
-      UsageError        2  the command line or the caller: a flag, an address, a model's name
+      UsageError        2  the command line or the caller: a flag, an address, a model's name, a table's capacity
       DataError         3  the data: a file is missing, damaged or of another kind
       Mismatch          2  the newcomer: what it states differs from what the job has
       Unauthenticated   2  the caller: no token, or none that the cluster knows

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from grpc_ps.psserver.lead.log import Done, Open
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.resuming import limits_rows
 from grpc_ps.psserver.lead.shards import Shard
 
 if TYPE_CHECKING:
@@ -60,11 +61,16 @@ class Attendance:
         self.complete()
         return connected
 
-    def complete(self) -> None:
-        """Lets all shards take the checkpoint that the job begins from, once they are there."""
-        job = self._job
-        if job.phase == "RESTORING" and self._restored is not None and not job.shards.missing():
-            job.log.append(Open(None, self._restored.name, job.step))
+    def complete(self, *, limits_stated: bool = False) -> None:
+        """Lets all shards take the checkpoint that the job begins from, once they are there.
+
+        Where it has tables with a capacity the first worker may state another one, so it is waited for.
+        """
+        job, restored = self._job, self._restored
+        if job.phase != "RESTORING" or restored is None or job.shards.missing():
+            return
+        if limits_stated or not job.awaits_first or not limits_rows(restored.parameters):
+            job.log.append(Open(None, restored.name, job.step))
             job.phase = "RUNNING"
             job.waits.begin()
 

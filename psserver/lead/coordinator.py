@@ -146,6 +146,10 @@ class Coordinator:
         """The job with its settings as they are now."""
         return self.description.present() if self.description else None
 
+    def waiting_for(self) -> str:
+        """What the job waits for, or the cluster for a job; for people."""
+        return self.job.waiting_for() or self.jobs.waiting_for()
+
     def now(self) -> float:
         """The time that the decisions see, in seconds."""
         return self._clock.now()
@@ -164,6 +168,8 @@ class Coordinator:
             self._flush()
 
     def _flush(self) -> None:
+        # Shards open a job by its description.
+        self.specify()
         log = self.job.log
         while self._delivered < log.position and not self.job.fallen:
             entries = list(log.after(self._delivered))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grpc_ps.psserver.lead.joining import Definition, JoinReply, JoinRequest, check_join
 from grpc_ps.psserver.lead.log import Admit, Dismiss
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.resuming import restated
+from grpc_ps.psserver.lead.resuming import restated, with_capacities
 from grpc_ps.psserver.lead.rounds import rounds_for
 from grpc_ps.psserver.lead.settings import Settings, check_agreement, complete
 from grpc_ps.psserver.lead.until import parse_until
@@ -42,6 +43,7 @@ class Entrance:
             return JoinReply(state="WAITING", waiting_for=job.waiting_for())
         self._restate(job, request)
         check_join(request, run=job.run, shards=job.shards.count, definition=job.definition, presets=self._presets)
+        job.attendance.complete(limits_stated=True)
         if job.done is not None:
             return JoinReply(state="DONE")
         if job.queued and job.phase == "EMPTY" and not request.run:
@@ -87,14 +89,23 @@ class Entrance:
         over = over and not job.queued
         if definition is None or not (self.awaits_first or over) or request.run not in (0, job.run):
             return
+        definition = self._limited(job, definition, request)
         definition.check_model(request)
         check_agreement(self._presets, request.stated, "shard 0")
         news = definition.news(request.stated)
-        if not news:
-            return
-        if job.restate(restated(definition.settings, news, "this worker")):
+        settings = restated(definition.settings, news, "this worker") if news else None
+        job.definition = definition
+        if settings is not None and job.restate(settings):
             # Whoever states them again is right, and whoever states what was at first is not.
             definition.opened = {**definition.opened, **news}
+        job.keep_stated()
+
+    def _limited(self, job: Job, definition: Definition, request: JoinRequest) -> Definition:
+        """The definition with the capacities that the worker's tables have, as long as no shard has taken any rows."""
+        if not self.awaits_first or job.phase != "RESTORING":
+            return definition
+        parameters = with_capacities(definition.parameters, request.parameters)
+        return definition if parameters == definition.parameters else replace(definition, parameters=parameters)
 
     def lose(self, job: Job, member: Member, refusal: Refusal | None) -> None:
         """Takes a member out of the job, which is told why unless it left by itself; its number is handed out again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from grpc_ps.psserver.lead.attendance import Attendance
 from grpc_ps.psserver.lead.clipping import Squares
@@ -40,6 +41,7 @@ class Job:
         attendance: what becomes of it when shards come and go.
         durability: what has to be on the disk first; `saving` is the checkpoints, None without.
         evaluation: who evaluates, and what came of it.
+        restored: the checkpoint that this generation began from, with what workers have stated anew; None without.
         intake: pushes that are not decided.
         pins: the snapshots that readers hold.
         queued: it is one of several that clients have submitted. Only its own workers open it, nobody goes on with it,
@@ -90,7 +92,7 @@ class Job:
         self.intake = Intake(self)
         self.pins = Pins(self)
         self.waits = Waits(limits)
-        self._restored = restored
+        self.restored = restored
         # Whether data ends is known when a worker comes.
         check_agreement(complete(presets, {"examples": 1}), presets)
         if restored is not None:
@@ -105,7 +107,7 @@ class Job:
     @property
     def restored_step(self) -> int | None:
         """Step of the checkpoint that this generation began from, None if it began from first values."""
-        return self._restored.state.step if self._restored else None
+        return self.restored.state.step if self.restored else None
 
     @property
     def step(self) -> int:
@@ -142,6 +144,14 @@ class Job:
             self.done, self.phase, self.durability = None, "RUNNING", Durability(self)
         self.training = again
         return True
+
+    def keep_stated(self) -> None:
+        """What a worker stated anew holds also behind a rollback to the checkpoint that the job went on from."""
+        now = self.definition
+        if now is not None and self.restored is not None:
+            self.restored = replace(
+                self.restored, settings=dict(now.settings), opened=now.opened, parameters=now.parameters
+            )
 
     def waiting_for(self) -> str:
         """What keeps the job from going on, for people; empty while it runs."""

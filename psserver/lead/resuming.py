@@ -83,6 +83,22 @@ def restated(settings: Settings, news: Settings, whose: str) -> dict[str, Value]
     return complete({name: value for name, value in news.items() if name in settings}, settings)
 
 
+def limits_rows(parameters: Mapping[str, Signature]) -> bool:
+    """Whether a table has a capacity: who goes on with the job may give it another one, before shards take its rows."""
+    return any(it.table is not None and it.table["capacity"] for it in parameters.values())
+
+
+def with_capacities(parameters: Mapping[str, Signature], theirs: Mapping[str, Signature]) -> dict[str, Signature]:
+    """The parameters with the capacities that a worker's tables of those names have; all else stays as it is."""
+    return {name: _with_capacity(it, theirs.get(name)) for name, it in parameters.items()}
+
+
+def _with_capacity(ours: Signature, theirs: Signature | None) -> Signature:
+    if ours.table is None or theirs is None or theirs.table is None:
+        return ours
+    return replace(ours, table={**ours.table, "capacity": theirs.table["capacity"]})
+
+
 def begin_restored(job: Job, restored: Restored) -> None:
     """Defines a job as a checkpoint has it. A lead that has just started waits for workers as for the first time."""
     job.definition = Definition(
@@ -94,6 +110,13 @@ def begin_restored(job: Job, restored: Restored) -> None:
     job.evaluation.until = parse_until(str(restored.settings["until"]))
     state = replace(restored.state, started=False) if restored.cold else restored.state
     job.training = job.new_training(restored.settings, state)
+
+
+def gone_back_to(restored: Restored, before: Restored | None) -> Restored:
+    """A checkpoint to go back to; if the job began from that one before, with what was stated anew then."""
+    if before is None or before.state.step != restored.state.step:
+        return restored
+    return replace(restored, settings=before.settings, opened=before.opened, parameters=before.parameters)
 
 
 def restarted(job: Job, settings: dict[str, Value]) -> Training | None:

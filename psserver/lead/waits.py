@@ -32,6 +32,8 @@ class Waits:
             return f"the shards to return to a checkpoint: {job.fallen}"
         if missing and job.phase in ("EMPTY", "RESTORING"):
             return "shard " + ", ".join(map(str, missing)) + f" of {job.shards.count} to connect to the lead"
+        if job.phase == "RESTORING":
+            return "a worker, which may give its tables another capacity"
         if job.phase == "OPENING" and job.definition is not None:
             opener = job.definition.opener
             return f"worker {opener.worker} ({opener.name}) to send the initial values" if opener else ""
@@ -60,7 +62,7 @@ class Waits:
             lost = " and ".join(f"{worker} was lost" for worker in job.members.lost.values())
             why = f"{lost} and nobody took its place" if lost else "workers are missing"
             return Done(4, f"{why} for {limits.rejoin:g} s")
-        if job.phase == "RESTORING" and self._longer(limits.recovery, now):
+        if job.phase == "RESTORING" and held_up and self._longer(limits.recovery, now):
             return Done(4, f"not gone on within {limits.recovery:g} s: the job waits for {self.reason(job)}")
         if job.awaits_first:
             return None

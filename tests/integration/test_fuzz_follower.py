@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from raw_worker import RawStream, RawWorker, floats, push
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.protos.coordination_pb2 import FollowRequest, Overflow, Reduced, Saved, Whole
+from grpc_ps.protos.coordination_pb2 import FollowRequest, Overflow, Reduced, Saved, TableHeld, Unable, Whole
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushHeader
 from grpc_ps.psserver import reports
 
@@ -117,9 +117,9 @@ def anything(rng: random.Random, pair: Pair) -> list[bytes]:
 
 
 def ends(data: bytes) -> bool:
-    """Whether it says that the shard was told to end: with that the job ends, as it should."""
+    """Whether it says that the shard was told to end, or has to: with that the job ends, as it should."""
     message = fuzzing.parsed(METHODS[FOLLOW].input_type, data)
-    return isinstance(message, FollowRequest) and message.leaving
+    return isinstance(message, FollowRequest) and (message.leaving or message.HasField("unable"))
 
 
 def plausible(data: bytes) -> list[bytes]:
@@ -130,6 +130,10 @@ def plausible(data: bytes) -> list[bytes]:
     message.ClearField("hello")
     message.ClearField("overflow")
     message.ClearField("leaving")
+    message.ClearField("unable")
+    del message.tables[2:]
+    for table in message.tables:
+        table.name = "left"
     message.acknowledged %= 2
     if message.whole.non_finite:
         message.whole.non_finite = "right"
@@ -188,6 +192,14 @@ LIES: dict[str, tuple[Callable[[Pair], FollowRequest], str]] = {
     "nothing-not-finite": (
         lambda pair: FollowRequest(whole=Whole(header=pair.header, non_finite="nobody")),
         "`whole`: the job has no parameter 'nobody'",
+    ),
+    "another-exit-code": (
+        lambda pair: FollowRequest(unable=Unable(exit_code=0, reason="done")),
+        "`unable`: has exit code 0 and a reason of 4 characters",
+    ),
+    "no-such-table": (
+        lambda pair: FollowRequest(tables=[TableHeld(name="nobody", rows=1)]),
+        "`tables`: has a table that the job does not have",
     ),
     "too-many-squares": (
         lambda pair: FollowRequest(whole=Whole(header=pair.header, squares=[1.0] * 9)),

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from local_cluster import LocalCluster
 from safetensors.numpy import load_file
-from table_worker import TableWorker, drawn, table
+from table_worker import TableOutcome, TableWorker, drawn, table
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.checkpoint import Checkpoint, read_manifest, verify
+from grpc_ps.client.shared.checkpoint import Checkpoint, CheckpointReader, read_manifest, verify
 from grpc_ps.client.shared.checkpoint_flags import CheckpointSettings
-from grpc_ps.client.shared.checkpoint_rows import stored_rows, whole_table
+from grpc_ps.client.shared.checkpoint_rows import problem_of_rows, stored_rows, whole_table
 from grpc_ps.psserver.checkpoint import CheckpointFiles
 from grpc_ps.psserver.table_memory import TableMemory
+from grpc_ps.psserver.tail import ShardTables
 
 SPECS = [ParameterSpec(name="w", shape=(5,), dtype="float32"), table("t"), table("u", 100_000, 8, lazy=True)]
 RULES = {"adagrad": {"optimizer": "adagrad"}, "momentum": {"optimizer": "momentum"}, "adam": {"optimizer": "adam"}}
@@ -42,6 +43,29 @@ def test_a_job_goes_on_with_other_shards_to_the_same_bits(tmp_path: Path, rule: 
     assert verify(tmp_path / "step-00000006") == []
 
 
+def test_a_capacity_that_was_too_small_is_raised_and_the_job_goes_on(tmp_path: Path) -> None:
+    """Batch b touches row b alone. With a capacity of 3 on each of two shards the seventh batch is one too many."""
+    stated = {"optimizer": "sgd", "learning_rate": 1.0, "steps": 10, "seed": 5}
+
+    def run(capacity: int, shards: int) -> tuple[TableOutcome, list[BaseException | None]]:
+        specs = [table("t", 1000, 4, lazy=True, capacity=capacity)]
+        worker = TableWorker(specs, ids=lambda batch: {"t": np.array([batch])})
+        with LocalCluster(shards, checkpoints=CheckpointSettings(directory=tmp_path, steps=2)) as cluster:
+            return worker.run(cluster.addresses, stated=stated), cluster.wait_ended()
+
+    failed, ended = run(3, 2)
+    assert failed.last is not None
+    assert (failed.last.exit_code, [getattr(one, "exit_code", None) for one in ended]) == (2, [2, 2])
+    for said in (failed.last.reason, *map(str, ended)):
+        assert "table t: 4 rows are touched on shard 0, its capacity is 3: give the model's Table a larger" in said
+    again, ended = run(10, 1)
+    assert again.last is not None
+    assert (again.last.exit_code, again.last.global_step, set(again.outcomes)) == (0, 10, {"APPLIED"})
+    assert (ended, again.batches[-1]) == ([None], 9)
+    manifest = read_manifest(tmp_path / "step-00000010")
+    assert [spec.table and spec.table.capacity for spec in manifest.parameters] == [10]
+
+
 def test_what_is_in_a_checkpoint(tmp_path: Path) -> None:
     values = train(tmp_path, 2, 5, optimizer="adagrad")
     path = tmp_path / "step-00000005"
@@ -64,14 +88,49 @@ def test_what_is_in_a_checkpoint(tmp_path: Path) -> None:
     assert np.array_equal(part["slots/rows.values/t[0:60]"].reshape(20, 3), values["t"][1::2])
 
 
+@pytest.mark.parametrize(("shard", "shards", "parts"), [(1, 2, [1]), (3, 4, [1]), (0, 1, [0, 1]), (2, 3, [0, 1])])
+def test_a_shard_reads_the_parts_alone_that_may_have_its_rows(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, shard: int, shards: int, parts: list[int]
+) -> None:
+    """Two shards have written row r into part r mod 2. Of the others not even the ids are read."""
+    read: set[int] = set()
+    of_part = CheckpointReader.read_in_part
+
+    def reading(reader: CheckpointReader, part: int, *what: Any) -> None:
+        read.add(part)
+        of_part(reader, part, *what)
+
+    monkeypatch.setattr(CheckpointReader, "read_in_part", reading)
+    memory = TableMemory(SPECS[1], {}, seed=5, shard=shard, shard_count=shards)
+    tables = ShardTables((SPECS[1],), shard, shards)
+    CheckpointFiles(saved, shard, shards).read_tables("step-00000002", [memory], tables)
+    assert sorted(read) == parts
+    with Checkpoint(saved / "step-00000002", read_manifest(saved / "step-00000002")).open() as reader:
+        whole = whole_table(reader, SPECS[1])
+    assert np.array_equal(memory.view().read(np.arange(shard, 40, shards)), whole.values[shard::shards])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("saved")
+    train(directory, 2, 2, optimizer="sgd")
+    return directory
+
+
+def test_rows_in_another_shards_part_are_found_out(saved: Path) -> None:
+    path = saved / "step-00000002"
+    with Checkpoint(path, read_manifest(path)).open() as reader:
+        assert problem_of_rows(reader, SPECS[1]) == ""
+        reader._readers = reader._readers[::-1]
+        assert problem_of_rows(reader, SPECS[1]) == "has rows of table t in part 0 that are another part's"
+
+
 def test_rows_that_are_missing_are_found_out(tmp_path: Path) -> None:
     train(tmp_path, 2, 2, optimizer="sgd")
     path = tmp_path / "step-00000002"
     manifest = read_manifest(path)
     with Checkpoint(path, manifest).open() as reader:
         reader._readers.pop()
-        from grpc_ps.client.shared.checkpoint_rows import problem_of_rows
-
         assert problem_of_rows(reader, SPECS[1]) == "has not every row of table t once"
         assert problem_of_rows(reader, SPECS[2]) == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,20 +12,22 @@ from job_driver import Driver, W
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Answer, Apply, Done, Open, Save, Stop
 from grpc_ps.psserver.lead.refusal import Refusal
-from grpc_ps.psserver.lead.resuming import Restored
+from grpc_ps.psserver.lead.resuming import Restored, gone_back_to
 from grpc_ps.psserver.lead.saving import SavedPart, SavePlan, TrainingState
-from grpc_ps.psserver.lead.settings import complete
+from grpc_ps.psserver.lead.settings import Signature, complete
 
 EVERY_TWO = SavePlan(steps=2)
 
 
-def restored(cold: bool = True, opened: dict[str, Any] | None = None, **settings: Any) -> Restored:
+def restored(
+    cold: bool = True, opened: dict[str, Any] | None = None, parameters: Mapping[str, Signature] = W, **settings: Any
+) -> Restored:
     whole = complete({"steps": 10, **settings})
     return Restored(
         name="step-00000004",
         run=7,
         model="linear",
-        parameters=W,
+        parameters=parameters,
         settings=whole,
         opened={**whole, **(opened or {})},
         opened_count=1,
@@ -127,6 +131,50 @@ def test_who_goes_on_may_state_another_end_and_no_other_optimizer() -> None:
     assert (definition.settings["steps"], training.learning_rate) == (20, 0.25)
     with pytest.raises(Refusal, match="steps: the job has 20, this worker has 30"):
         driver.join(3, stated={"steps": 30}, defaults={})
+
+
+def table(capacity: int, **rules: Any) -> dict[str, Signature]:
+    spec = {"spread": 0.05, "lazy": True, "push_rows": 9, "capacity": capacity, **rules}
+    return {"t": Signature("t", (1000, 4), "float32", True, spec)}
+
+
+def test_who_goes_on_may_give_a_table_another_capacity() -> None:
+    """It is said before the shards take their rows; another worker is to have the same."""
+    driver = Driver(plan=EVERY_TWO, shards=2, restored=restored(parameters=table(5)))
+    assert driver.news() == []
+    assert driver.job.waiting_for() == "a worker, which may give its tables another capacity"
+    driver.now = 10_000.0
+    driver.job.tick(driver.now)
+    assert driver.job.done is None, "it is waited for as the first worker of any job that goes on"
+    with pytest.raises(Refusal, match=r"MISMATCH: parameter 't': the job has .*push_rows=9.*push_rows=8"):
+        driver.join(1, parameters=table(50, push_rows=8), defaults={})
+    assert driver.job.definition is not None
+    assert driver.job.definition.parameters == table(5), "who is refused changes nothing"
+    driver.join(2, parameters=table(7), defaults={})
+    assert driver.news()[0] == Open(None, "step-00000004", 4)
+    assert driver.job.definition.parameters == table(7)
+    with pytest.raises(Refusal, match=r"MISMATCH: parameter 't'.*capacity=7.*capacity=5"):
+        driver.join(3, parameters=table(5), defaults={})
+
+
+@pytest.mark.parametrize("parameters", [W, table(0)])
+def test_a_job_without_capacities_is_restored_before_anybody_comes(parameters: Mapping[str, Signature]) -> None:
+    driver = Driver(plan=EVERY_TWO, restored=restored(parameters=parameters))
+    assert driver.news() == [Open(None, "step-00000004", 4)]
+
+
+def test_what_was_stated_anew_holds_behind_a_rollback_to_the_same_checkpoint() -> None:
+    """The job goes on from step 4 with other settings, and a shard dies before the next checkpoint."""
+    driver = Driver(plan=EVERY_TWO, restored=restored(parameters=table(5)))
+    driver.join(1, parameters=table(7), stated={"steps": 20}, defaults={})
+    back = gone_back_to(restored(cold=False, parameters=table(5)), driver.job.restored)
+    again = Driver(plan=EVERY_TWO, restored=back)
+    assert again.news() == [Open(None, "step-00000004", 4)], "nobody may state anything any more"
+    again.join(1, parameters=table(7), stated={"steps": 20}, defaults={})
+    assert again.job.definition is not None
+    assert again.job.definition.settings["steps"] == 20
+    later = replace(restored(cold=False), state=TrainingState(step=6))
+    assert gone_back_to(later, driver.job.restored) is later, "a later checkpoint has it"
 
 
 def test_what_was_at_first_can_be_stated_again_after_another_resume() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.errors import Full
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.rows import first_values, view_gradients
 from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.psserver.row_index import TouchedIndex, WholeIndex
@@ -95,8 +95,22 @@ def test_a_capacity_is_kept_to() -> None:
     table = memory(lazy=True, capacity=3)
     write(table, [1, 5, 9], 1.0)
     write(table, [5], 2.0)
-    with pytest.raises(Full, match="table t: 4 rows are touched on this shard, its capacity is 3"):
+    with pytest.raises(
+        UsageError, match="table t: 4 rows are touched on shard 0, its capacity is 3: give the model's "
+    ):
         table.places(np.array([2]))
+
+
+def test_what_a_checkpoint_has_beyond_the_capacity_is_taken_and_no_row_more() -> None:
+    """It was written by more shards: the job must begin, or nobody could say that it may have more rows."""
+    table = memory(lazy=True, capacity=3)
+    for name in (VALUES, "a"):
+        table.restore(np.arange(5), name, np.full((5, 3), 7.0, np.float32))
+    assert table.held == 5
+    assert (read(table, 4) == 7.0).all()
+    write(table, [4], 1.0)
+    with pytest.raises(UsageError, match="6 rows are touched on shard 0, its capacity is 3"):
+        write(table, [5], 1.0)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
