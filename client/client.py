@@ -29,6 +29,7 @@ from grpc_ps.client.status import (
     Saved,
     ShardStatus,
     ShardTimes,
+    TableStatus,
     WorkerStatus,
     WorkerTimes,
     cluster_status,
@@ -45,6 +46,7 @@ __all__ = [
     "Saved",
     "ShardStatus",
     "ShardTimes",
+    "TableStatus",
     "WorkerStatus",
     "WorkerTimes",
 ]

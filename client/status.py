@@ -55,10 +55,23 @@ class WorkerTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableStatus:
+    """What a shard holds of a table: of a lazy one the rows that were updated, of any other all of this shard's.
+
+    `capacity` is how many rows it may come to hold, 0 for all; `bytes` are those of values and slots.
+    """
+
+    name: str
+    rows: int
+    capacity: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardStatus:
     """One shard; `value_bytes` and `blocks` are what is placed on it, `position` the last log entry it acknowledged.
 
-    `times` is None before it has told.
+    `times` is None before it has told; `tables` are in order of their names, none before.
     """
 
     shard: int
@@ -68,6 +81,7 @@ class ShardStatus:
     value_bytes: int
     position: int
     times: ShardTimes | None = None
+    tables: tuple[TableStatus, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +216,7 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         global_step=response.global_step,
         model=response.job.model,
         settings=from_message(response.job.settings),
-        shards=tuple(ShardStatus(**_timed(shard, ShardTimes)) for shard in response.shards),
+        shards=tuple(map(_shard, response.shards)),
         workers=tuple(WorkerStatus(**_timed(worker, WorkerTimes)) for worker in response.workers),
         opened=response.opened,
         uptime_ms=response.uptime_ms,
@@ -238,8 +252,13 @@ def _evaluation(response: control_pb2.StatusResponse) -> Evaluation | None:
     return Evaluation(global_step=response.evaluation.global_step, metrics=dict(response.evaluation.metrics))
 
 
+def _shard(message: control_pb2.ShardStatus) -> ShardStatus:
+    tables = tuple(TableStatus(**_fields(table)) for table in message.tables)
+    return ShardStatus(**{**_timed(message, ShardTimes), "tables": tables})
+
+
 def _timed(message: Message, times: type[Any]) -> dict[str, Any]:
-    """Returns all fields of a message that is flat but for its `times`."""
+    """Returns all fields of a message, which is flat but for its `times`."""
     fields = _fields(message)
     told = fields["times"]
     return {**fields, "times": None if told is None else times(**_fields(told))}

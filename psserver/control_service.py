@@ -8,6 +8,7 @@ from typing import Any
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
+from grpc_ps.psserver.followers import FollowerLink
 from grpc_ps.psserver.job_messages import caller_of, job_status, list_message, submission_of, told_message
 from grpc_ps.psserver.lead.activity import activity
 from grpc_ps.psserver.lead.coordinator import Coordinator
@@ -15,7 +16,7 @@ from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.log import Done
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.steering import Change
-from grpc_ps.psserver.messages import times_message
+from grpc_ps.psserver.messages import held_messages, times_message
 from grpc_ps.psserver.replay import Replay
 from grpc_ps.psserver.standing_calls import StandingCalls
 from grpc_ps.psserver.worker_service import MAX_WAIT, lead_of
@@ -46,7 +47,7 @@ class ControlService:
             workers=[_worker_status(member, now, job) for member in job.members],
             opened=job.opened,
             uptime_ms=int((time.monotonic() - lead.started_at) * 1000),
-            waiting_for=job.waiting_for() or lead.jobs.waiting_for(),
+            waiting_for=lead.waiting_for(),
             learning_rate=job.training.learning_rate if job.training else 0.0,
             **_steered(job),
             evaluation=_evaluation(job),
@@ -79,15 +80,24 @@ class ControlService:
             for it in job.shards
         ]
         for status in shards:
-            told = lead.following.times(status.shard) if status.shard else times_message(self._replay.times)
-            if told is not None and told.ByteSize():
-                status.times.CopyFrom(told)
+            self._tell_of(status, lead.following.link(status.shard))
         if job.opened and self._replay.plan is not None:
             for status in shards:
                 plan = self._replay.plan
                 status.blocks = len(plan.placement.shards[status.shard])
                 status.value_bytes = plan.bytes_on(status.shard)
         return shards
+
+    def _tell_of(self, status: wire.ShardStatus, link: FollowerLink | None) -> None:
+        """Adds what a shard has told, over its link if it is not this one."""
+        if status.shard and link is None:
+            return
+        times, tables = times_message(self._replay.times), held_messages(self._replay.tables)
+        if link is not None:
+            times, tables = link.times, list(link.tables)
+        if times.ByteSize():
+            status.times.CopyFrom(times)
+        status.tables.extend(tables)
 
     async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:
         """See `control.proto`."""
@@ -111,7 +121,7 @@ class ControlService:
     async def ListJobs(self, request: wire.ListJobsRequest, context: Any) -> wire.ListJobsResponse:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
-        return list_message(lead.jobs, request.number, lead.now(), lead.generation, lead.job.waiting_for())
+        return list_message(lead.jobs, request.number, lead.now(), lead.generation, lead.waiting_for())
 
     async def CancelJob(self, request: wire.CancelJobRequest, context: Any) -> wire.CancelJobResponse:
         """See `control.proto`."""

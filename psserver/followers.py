@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 
-from grpc_ps.protos.coordination_pb2 import ShardTimes
+from grpc_ps.protos.coordination_pb2 import ShardTimes, TableHeld
 
 
 class FollowerLink:
@@ -15,7 +16,7 @@ class FollowerLink:
         news: set when there are new entries, or the link is cut.
         cut: the generation is over: nothing that comes over this link counts any more.
         position: of the last entry that the shard had when the link was made.
-        times: where the shard's time went, as it told last.
+        times: where the shard's time went, as it told last, and `tables`, what it held of them.
     """
 
     def __init__(self, position: int) -> None:
@@ -23,6 +24,7 @@ class FollowerLink:
         self.cut = False
         self.position = position
         self.times = ShardTimes()
+        self.tables: Sequence[TableHeld] = ()
 
 
 class FollowerLinks:
@@ -48,10 +50,10 @@ class FollowerLinks:
         links.remove(link)
         return not links
 
-    def times(self, shard: int) -> ShardTimes | None:
-        """What the shard told over its newest link; None without one."""
+    def newest(self, shard: int) -> FollowerLink | None:
+        """The shard's newest link; None without one."""
         links = self._links.get(shard)
-        return links[-1].times if links else None
+        return links[-1] if links else None
 
     def wake(self) -> None:
         """Tells every link that there is news."""

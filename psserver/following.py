@@ -58,9 +58,9 @@ class Following:
         if self._links.remove(shard, link):
             self._lead.act(lambda now: self._lead.job.shards.disconnect(shard, boot, now))
 
-    def times(self, shard: int) -> wire.ShardTimes | None:
-        """Where a shard's time went, as it told last; None while its link is down."""
-        return self._links.times(shard)
+    def link(self, shard: int) -> FollowerLink | None:
+        """A shard's link, with what came over it last; None while it is down."""
+        return self._links.newest(shard)
 
     def acknowledge(self, shard: int, position: int) -> None:
         """A shard has taken the log up to `position`.

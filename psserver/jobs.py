@@ -154,11 +154,10 @@ class Jobs:
         return "" if queued or self._lead.job.phase != "EMPTY" else "a job (psctl submit), or a worker that brings one"
 
     def _waiting_to_open(self, current: QueuedJob) -> str:
-        """What the present job waits for that nobody has opened: its processes may load or fetch their data first."""
+        """What the present job waits for that nobody has opened: its processes may load their data first."""
         if current is not self.present or self._lead.job.phase != "EMPTY":
             return ""
-        told = self.standing.carriers(current)
-        return "a worker that was told of it to join" if told else "a standing worker to take it"
+        return "a worker that was told of it to join" if self.standing.carriers(current) else "a standing worker"
 
     def look(self) -> None:
         """Time has passed: the present job may have ended, and the next one begin."""

@@ -21,6 +21,7 @@ from grpc_ps.psserver.lead.joining import JoinRequest
 from grpc_ps.psserver.lead.parts import Push
 from grpc_ps.psserver.lead.saving import SavedPart
 from grpc_ps.psserver.lead.settings import Settings, Signature
+from grpc_ps.psserver.table_memory import TableMemory
 
 _OUTCOME = "OUTCOME_"
 
@@ -244,6 +245,11 @@ def shard_times() -> Stopwatch:
 def times_message(times: Stopwatch) -> wire.ShardTimes:
     """Where a shard's time went."""
     return wire.ShardTimes(**times.totals)
+
+
+def held_messages(tables: Iterable[TableMemory]) -> list[wire.TableHeld]:
+    """The rows of tables that a shard holds."""
+    return [wire.TableHeld(name=it.spec.name, rows=it.held, capacity=it.capacity, bytes=it.nbytes) for it in tables]
 
 
 def join_request(message: worker_wire.JoinRequest) -> JoinRequest:

@@ -64,7 +64,7 @@ def is_idle(job: Job) -> bool:
 
 
 def reading_of(job: Job, before: Reading, gone: Sequence[float]) -> Reading:
-    """Where a job is. `gone` has the losses of those who have left a job that is done; without any it is that of before."""
+    """Where a job is. `gone` has the losses of those who have left it when it was done; without any, that of before."""
     training, found = job.training, job.evaluation
     losses = [*gone, *(member.loss for member in job.members if member.loss is not None)]
     return Reading(

@@ -18,7 +18,7 @@ from grpc_ps.client.time_shares import ShardShares, Shares, StepShares, shares
 # Columns where the output is no terminal: enough for every column on one line.
 WIDTH = 160
 
-_LEFT = frozenset({"address", "process", "activity", "parameter", "shape"})
+_LEFT = frozenset({"address", "process", "activity", "parameter", "shape", "table"})
 
 
 def console() -> Console:
@@ -51,7 +51,8 @@ def picture(
     rate = pace(steps_per_second)
     lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now), checkpoint(now)]
     lines += more
-    state = [shards_table(now), *([workers_table(now)] if now.workers else [])]
+    found = (shards_table(now), held_table(now), *([workers_table(now)] if now.workers else []))
+    state = [table for table in found if table.row_count]
     return Group(*(Text(line) for line in lines if line), *state, *times_tables(shares(now, since)))
 
 
@@ -172,6 +173,18 @@ def shards_table(now: ClusterStatus) -> Table:
         behind = max(0, now.position - shard.position)
         cells = (shard.shard, shard.address, link, shard.blocks, f"{shard.value_bytes:,}", shard.position, behind)
         table.add_row(*map(str, cells))
+    return table
+
+
+def held_table(now: ClusterStatus) -> Table:
+    """Returns the rows of tables that each shard holds, and how many it may; without any, there are no tables."""
+    table = make_table("tables", "table", "shard", "rows held", "capacity", "bytes")
+    for name in sorted({each.name for shard in now.shards for each in shard.tables}):
+        for shard in now.shards:
+            for each in shard.tables:
+                if each.name == name:
+                    capacity = f"{each.capacity:,}" if each.capacity else ""
+                    table.add_row(name, str(shard.shard), f"{each.rows:,}", capacity, f"{each.bytes:,}")
     return table
 
 

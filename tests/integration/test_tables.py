@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from breaking import STAGES, Breaker
 from flaky_link import links_to
+from history import wait_for
 from light_worker import run_workers
 from local_cluster import LocalCluster
 from table_worker import TableOutcome, TableWorker, drawn, table
 
 from grpc_ps.client import PSClient
+from grpc_ps.client.client import TableStatus
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.rows import first_values
@@ -212,6 +214,9 @@ def test_a_hundred_million_lazy_rows_take_what_is_touched() -> None:
             held = [server._replay._updates.views()[0].held for server in cluster.servers]
             touched = np.unique(np.concatenate([drawn(specs, batch)["big"] for batch in range(5)]))
             assert sum(held) == len(touched)
+            # Values and one slot, of float32; a follower tells twice a second.
+            shown = [(TableStatus(name="big", rows=rows, capacity=0, bytes=rows * 16 * 4 * 2),) for rows in held]
+            wait_for(lambda: [shard.tables for shard in client.status().shards] == shown, "all have told")
             last = np.array([99_999_999])
             assert np.array_equal(client.rows("big", last), first_values(specs[0], SEED, last))
 
@@ -253,8 +258,8 @@ def test_a_capacity_that_is_exceeded_ends_the_job_in_one_line() -> None:
         worker = TableWorker(specs, ids=lambda batch: {"t": np.arange(3) + 3 * batch})
         outcome = worker.run(cluster.addresses, stated={"steps": 9, "seed": SEED})
         assert outcome.last is not None
-        assert outcome.last.exit_code == 4
-        said = "table t: 6 rows are touched on this shard, its capacity is 5"
+        assert outcome.last.exit_code == 2
+        said = "table t: 6 rows are touched on shard 0, its capacity is 5"
         assert said in outcome.last.reason
         (ended,) = cluster.wait_ended()
         assert said in str(ended)

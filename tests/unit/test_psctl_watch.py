@@ -22,7 +22,7 @@ from grpc_ps.client.shared.errors import JobFailed, PeerUnreachable
 from grpc_ps.client.status import cluster_status
 from grpc_ps.client.time_shares import shares
 from grpc_ps.protos import control_pb2 as wire
-from grpc_ps.protos.coordination_pb2 import ShardTimes
+from grpc_ps.protos.coordination_pb2 import ShardTimes, TableHeld
 from grpc_ps.protos.parameter_server_pb2 import WorkerTimes
 
 STOPPED = wire.StatusResponse.PHASE_STOPPED
@@ -47,6 +47,26 @@ def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureF
         "1 b:2 down 5 310,000 50 7",
         "1 host:17 computing, evaluates 15 44 12 2 1 4 (1.5, 7) 0.25 1.5 s",
     ]
+
+
+def test_status_shows_the_rows_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    words, users = (
+        TableHeld(name="words", rows=1200, capacity=5000, bytes=614_400),
+        TableHeld(name="users", rows=77, bytes=4928),
+    )
+    shards = [wire.ShardStatus(shard=0, tables=[users, words]), wire.ShardStatus(shard=1, tables=[words])]
+    for flags in ([], ["--json"]):
+        with FakeControl(status(shards=shards)) as lead:
+            assert run(["status", "--ps", lead.address, *flags]) == 0
+    text, _, record = capsys.readouterr().out.partition("\n{")
+    assert table_rows(text[text.index("tables") :], "workers")[:3] == [
+        "users 0 77 4,928",
+        "words 0 1,200 5,000 614,400",
+        "words 1 1,200 5,000 614,400",
+    ]
+    told = {"name": "words", "rows": 1200, "capacity": 5000, "bytes": 614_400}
+    assert [shard["tables"][-1] for shard in json.loads("{" + record)["shards"]] == [told, told]
+    assert tables.held_table(reading(30, 5000)).row_count == 0
 
 
 def timed(steps: int = 0, seconds: float = 0.0) -> dict[str, Any]:
