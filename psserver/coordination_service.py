@@ -103,17 +103,18 @@ class CoordinationService:
                 reports.saved(request.saved)
             if request.leaving:
                 reports.leaving()
+            if request.HasField("unable"):
+                reports.unable(request.unable)
             if request.unpinned:
                 reports.unpinned(request.unpinned)
             if request.HasField("times"):
-                link.times = request.times
+                link.times, link.tables = request.times, request.tables
             if request.acknowledged:
                 lead.following.acknowledge(hello.shard, request.acknowledged)
 
     async def _write(self, lead: Coordinator, hello: wire.Hello, link: FollowerLink, context: Context) -> None:
-        welcome = wire.Welcome(
-            run=self._replay.identity.run, generation=self._replay.identity.generation, boot=self._boot
-        )
+        identity, earlier = self._replay.identity, lead.jobs.earlier_runs
+        welcome = wire.Welcome(run=identity.run, generation=identity.generation, boot=self._boot, earlier_runs=earlier)
         await context.write(wire.FollowResponse(welcome=welcome))
         position = link.position
         while True:

@@ -29,7 +29,7 @@ from grpc_ps.protos import coordination_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos.coordination_pb2_grpc import CoordinationStub
 from grpc_ps.psserver.aio import EOF
-from grpc_ps.psserver.messages import entry_of, times_message
+from grpc_ps.psserver.messages import entry_of, held_messages, times_message
 from grpc_ps.psserver.replay import Replay
 
 RETRY = 0.2
@@ -115,6 +115,10 @@ class Link:
         """Tells the lead that this shard was told to end; `run` returns when it is not needed any more."""
         self._leaving = True
         self._reports.put_nowait(wire.FollowRequest(leaving=True))
+
+    def unable(self, exit_code: int, reason: str) -> None:
+        """Tells the lead that the job has to end, with that exit code, for it cannot be carried out here."""
+        self._reports.put_nowait(wire.FollowRequest(unable=wire.Unable(exit_code=exit_code, reason=reason)))
 
     async def run(self) -> wire.Shutdown:
         """Follows the lead until it says that the job is over.
@@ -237,7 +241,8 @@ class Link:
 
     def _check_welcome(self, welcome: wire.Welcome) -> None:
         replay = self._replay
-        if self._lead_boot not in (0, welcome.boot) and welcome.run != replay.identity.run:
+        follows = replay.identity.run in (welcome.run, *welcome.earlier_runs)
+        if self._lead_boot not in (0, welcome.boot) and not follows:
             raise JobFailed(f"shard 0 ({self._lead}) lost its state and no checkpoint is configured")
         self._lead_boot = welcome.boot
         if not replay.identity.generation:
@@ -270,4 +275,5 @@ class Link:
 
     def _tell_times(self) -> None:
         self._telling = False
-        self._reports.put_nowait(wire.FollowRequest(times=times_message(self._replay.times)))
+        times, tables = times_message(self._replay.times), held_messages(self._replay.tables)
+        self._reports.put_nowait(wire.FollowRequest(times=times, tables=tables))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from pathlib import Path
@@ -67,6 +68,31 @@ def test_a_lead_that_is_killed_between_jobs_has_the_queue(tmp_path: Path) -> Non
         with LightStanding(bed.addresses):
             assert until_ended(client, waiting).state == "done"
         np.testing.assert_array_equal(client.pull().values["b"], [7, 7, 7])
+        assert not bed.ended[1].done()
+
+
+def test_a_lead_that_is_killed_before_the_shards_hear_of_the_next_job_begins_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file has the run of a job that the other shard has not heard of: that one drops what it has, and follows."""
+    write, killed = CheckpointKeeper.write_queue, threading.Event()
+
+    async def written(keeper: CheckpointKeeper, text: str) -> None:
+        await write(keeper, text)
+        if text.count('"STARTING"') and text.count('"DONE"') and not killed.is_set():
+            killed.set()
+            bed.kill(0)
+            await asyncio.sleep(60.0)  # It dies here.
+
+    monkeypatch.setattr(CheckpointKeeper, "write_queue", written)
+    with RecoveryBed(tmp_path, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        with LightStanding(bed.addresses):
+            first, second = client.jobs.submit(job("a", 5)), client.jobs.submit(job("b", 7))
+            bed.until_dead(0)
+            bed.start(0)
+            assert until_ended(client, second).state == "done"
+        np.testing.assert_array_equal(client.pull().values["b"], [7, 7, 7])
+        assert client.jobs.get(first).state == "done"
         assert not bed.ended[1].done()
 
 
