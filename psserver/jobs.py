@@ -143,10 +143,8 @@ class Jobs:
     def waiting_for(self) -> str:
         """What the cluster waits for while no job is carried out, for people; empty where that is nobody's concern."""
         queued, current = self.queue.queued(), self.queue.current
-        if self._plan is None:
-            return ""
-        if current is not None:
-            return self._waiting_to_open(current)
+        if self._plan is None or current is not None:
+            return self._waiting_to_open(current) if current is not None else ""
         if queued and not len(self.standing):
             return f"a standing worker for job {queued[0].number}"
         if queued and (missing := self._lead.job.shards.missing()):
