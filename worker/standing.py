@@ -248,8 +248,8 @@ class StandingWorker:
                 beat = time.monotonic() + self._beat
         code = child.exit_code()
         self._parts += 1
-        ended = {"exit_code": code, "reason": watch.reason(code), "part": self._parts}
-        self._ended = Carried(number=told.number, run=told.run, **ended)
+        reason, part = watch.reason(code), self._parts
+        self._ended = Carried(number=told.number, run=told.run, exit_code=code, reason=reason, part=part)
         event(_LOGGER, "job_left", job=told.number, code=code)
         return closing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -84,11 +85,20 @@ def test_a_lead_that_is_killed_before_the_shards_hear_of_the_next_job_begins_it(
             bed.kill(0)
             await asyncio.sleep(60.0)  # It dies here.
 
+    of_job, keepers = CheckpointKeeper.of_job, []
+
+    def made(keeper: CheckpointKeeper, within: str) -> CheckpointKeeper:
+        keepers.append(of_job(keeper, within))
+        return keepers[-1]
+
     monkeypatch.setattr(CheckpointKeeper, "write_queue", written)
+    monkeypatch.setattr(CheckpointKeeper, "of_job", made)
     with RecoveryBed(tmp_path, keep_alive=True) as bed, PSClient(bed.addresses) as client:
         with LightStanding(bed.addresses):
             first, second = client.jobs.submit(job("a", 5)), client.jobs.submit(job("b", 7))
             bed.until_dead(0)
+            # The bed knows of the present job's folder alone; the kernel would let go of this one, too.
+            os.close(keepers[-1]._folder._lock._descriptor)
             bed.start(0)
             assert until_ended(client, second).state == "done"
         np.testing.assert_array_equal(client.pull().values["b"], [7, 7, 7])
