@@ -80,7 +80,7 @@ class _Deadline:
     def check(self, url: str) -> None:
         """Raises TooSlow if the time is over."""
         if self._over:
-            raise TooSlow(f"{url} has not given all of it within {self._seconds:.0f} s")
+            raise TooSlow(f"{url} has not given all of it within {self._seconds:.5g} s")
 
     def cancel(self) -> None:
         """Watches no more."""

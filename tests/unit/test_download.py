@@ -12,14 +12,14 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 from file_server import FileServer
 
-from grpc_ps.models.datasets import ChoiceError, cifar, download, download_data, idx, transfer
+from grpc_ps.models.datasets import ChoiceError, cifar, download_data, idx, transfer
 from grpc_ps.models.datasets.download import LOCK, Published, fetch
 from grpc_ps.models.spec import DataFileError
 
@@ -123,43 +123,6 @@ def test_of_a_folder_that_nothing_came_into_nothing_is_left(tmp_path: Path, serv
     del server.files["two.gz"]
     refusal(tmp_path / "half", server.address)
     assert contents(tmp_path / "half") == {"one.gz": DATA["one.gz"]}
-
-
-@contextmanager
-def dripping_head() -> Iterator[str]:
-    """The address of a server whose answer begins, a byte at a time, with a head that does not end."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def drip() -> None:
-            caller, _ = listener.accept()
-            with caller, suppress(OSError):
-                caller.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-                while not over.wait(0.02):
-                    caller.sendall(b"x")
-
-        over, thread = threading.Event(), threading.Thread(target=drip, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        over.set()
-        thread.join(10)
-
-
-@pytest.mark.parametrize("where", ["head", "contents"])
-def test_a_server_that_drips_has_a_time_for_all_of_it(
-    tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """A second, for this test: 100,000 bytes would take half an hour, and it is never silent."""
-    monkeypatch.setattr(download, "GRACE", 0.75)
-    monkeypatch.setattr(download, "LEAST_RATE", 400_000)
-    server.PIECE, over = 1, threading.Event()
-    server.at = lambda name, sent: over.wait(0.02) and None
-    with ExitStack() as stack:
-        stack.callback(over.set)
-        address = server.address if where == "contents" else stack.enter_context(dripping_head())
-        text = refusal(tmp_path, address)
-    said = f"{address}/one.gz has not given all of it within 1 s: try again, or another --download-url"
-    assert text == f"{tmp_path / 'one.gz'}: {said}"
-    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("status", "says"), [(404, "404 Not Found"), (503, "503 Service Unavailable")])
