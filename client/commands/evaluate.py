@@ -10,14 +10,12 @@ from typing import Any
 import click
 
 from grpc_ps.client.client import PSClient
-from grpc_ps.client.commands.programs import worker_record
+from grpc_ps.client.commands.idle import no_model
+from grpc_ps.client.commands.programs import OUR_MODELS, worker_record
 from grpc_ps.client.commands.tables import metrics_text
 from grpc_ps.client.commands.target import connect, security_flags, target_options
-from grpc_ps.client.shared.errors import JobFailed, NotOpen
+from grpc_ps.client.shared.errors import JobFailed
 from grpc_ps.client.shared.flags import Command, Real, typed
-
-OUR_MODELS = ("cifar10", "embedding", "linear", "mnist")
-"""Models that a worker knows by the name that a cluster's status shows (tests/unit/test_names.py compares them)."""
 
 
 @click.command("evaluate", cls=Command)
@@ -55,9 +53,9 @@ def _model_of(client: PSClient) -> str:
         NotOpen: there is no job yet.
         click.UsageError: it is none of ours, so its name does not say where it is.
     """
-    model = client.status().model
-    if not model:
-        raise NotOpen("the cluster has no model yet")
+    now = client.status()
+    if not (model := now.model):
+        raise no_model(now)
     if model not in OUR_MODELS:
         raise click.UsageError(f"--model: must be given, the job's model {model!r} is none of {', '.join(OUR_MODELS)}")
     return model

@@ -11,9 +11,8 @@ from typing import Any
 import click
 import numpy.typing as npt
 
-from grpc_ps.client.commands.evaluate import OUR_MODELS
 from grpc_ps.client.commands.inspect import why_none
-from grpc_ps.client.commands.programs import worker_record
+from grpc_ps.client.commands.programs import OUR_MODELS, worker_record
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.commands.weights import write_weights
 from grpc_ps.client.shared.blocks import ParameterSpec

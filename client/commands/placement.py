@@ -12,10 +12,11 @@ import click
 
 from grpc_ps.client.client import ClusterStatus
 from grpc_ps.client.commands import tables
+from grpc_ps.client.commands.idle import no_model
 from grpc_ps.client.commands.programs import worker_record
 from grpc_ps.client.commands.target import connect, target_options
 from grpc_ps.client.shared.blocks import ParameterSpec, Placement, place
-from grpc_ps.client.shared.errors import JobFailed, Mismatch, NotOpen
+from grpc_ps.client.shared.errors import JobFailed, Mismatch
 from grpc_ps.client.shared.flags import Command, Real, Whole, typed
 from grpc_ps.client.shared.rows import rows_on_shard
 from grpc_ps.client.shared.tables import TableSpec
@@ -134,8 +135,7 @@ def _running(now: ClusterStatus) -> PlacementView:
         Mismatch: the shards place by another rule.
     """
     if not now.parameters:
-        waiting = f": it waits for {now.waiting_for}" if now.waiting_for else ""
-        raise NotOpen(f"the cluster has no model yet{waiting}")
+        raise no_model(now)
     view = PlacementView(parameters=now.parameters, placement=place(now.parameters, len(now.shards)))
     if view.placement.fingerprint != now.plan_fingerprint:
         raise Mismatch("the cluster places its blocks differently: is psctl of the same version as the shards?")

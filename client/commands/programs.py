@@ -14,6 +14,9 @@ from typing import Any
 from grpc_ps.client.shared import tf_config
 from grpc_ps.client.shared.errors import JobFailed, UsageError
 
+OUR_MODELS = ("cifar10", "embedding", "linear", "mnist")
+"""Models that a worker knows by the name that a cluster's status shows (tests/unit/test_names.py compares them)."""
+
 _ERROR = "worker: error: "
 
 

@@ -36,4 +36,5 @@ def status(ps: str | None, log_dir: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(now.to_dict()))
     else:
-        tables.console().print(tables.picture(now, more=idle_lines(now, standing, ps=ps, log_dir=log_dir)))
+        idle = idle_lines(now, standing, client.addresses, ps=ps, log_dir=log_dir)
+        tables.console().print(tables.picture(now, more=idle))

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from grpc_ps.client.cluster_file import runs
-from grpc_ps.client.commands.evaluate import OUR_MODELS
 from grpc_ps.client.commands.follow import CtrlC, Follower
-from grpc_ps.client.commands.programs import run_worker
+from grpc_ps.client.commands.programs import OUR_MODELS, run_worker
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
 from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared import flags, job_flags

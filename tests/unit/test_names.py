@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_ps.client.commands.evaluate import OUR_MODELS
+from grpc_ps.client.commands.programs import OUR_MODELS
 from grpc_ps.client.shared.job_flags import CLIPS, MODES, OPTIMIZERS
 from grpc_ps.client.shared.wire_form import WIRE_DTYPES, parse_compress
 from grpc_ps.models import MODELS, load

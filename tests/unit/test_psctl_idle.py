@@ -19,7 +19,7 @@ NAMES = "cifar10, embedding, linear, mnist"
 @pytest.mark.parametrize(
     ("standing", "says"),
     [
-        ([], "no worker stands by: worker --ps a:1,b:2, without --model, is one"),
+        ([], "no worker stands by: worker --ps {address}, without --model, is one"),
         (["h:1"], "1 worker stands by: h:1"),
         ([*"abcdefghi"], "9 workers stand by: a, b, c, d, e, f, g, h and 1 more"),
     ],
@@ -34,7 +34,7 @@ def test_status_of_a_cluster_that_waits_for_jobs_says_who_stands_by_and_how_to_s
         output = capsys.readouterr().out
     assert output.splitlines()[:3] == [
         f"empty, global step 0, waiting for {IDLE}",
-        says,
+        says.format(address=lead.address),
         f"psctl submit --ps {lead.address} --model NAME submits a job; NAME is one of {NAMES}",
     ]
     assert "activity" not in output, "a table of no workers"

@@ -160,7 +160,8 @@ def test_the_model_may_be_left_out_where_it_is_one_of_ours() -> None:
         run(["evaluate", "--ps", lead.address])
     says = "--model: must be given, the job's model 'net' is none of cifar10, embedding, linear, mnist"
     assert refused.value.format_message() == says
-    with FakeControl(wire.StatusResponse()) as lead, pytest.raises(NotOpen, match="no model yet"):
+    waits = wire.StatusResponse(waiting_for="a job")
+    with FakeControl(waits) as lead, pytest.raises(NotOpen, match=r"no model yet: it waits for a job$"):
         run(["evaluate", "--ps", lead.address])
 
 
