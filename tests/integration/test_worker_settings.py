@@ -76,10 +76,13 @@ def test_the_jobs_own_eval_every_holds_for_a_worker_that_states_none() -> None:
     ],
 )
 def test_an_end_that_can_never_come_is_refused(factory: Any, until: str, says: str) -> None:
-    with LocalCluster() as cluster:
-        (one,) = train_in(cluster, [factory], stated={"until": until})
-        assert isinstance(one.error, UsageError)
-        assert str(one.error) == says
+    """Before anybody is asked where the worker states it itself, and when it has joined where the job does."""
+    with LocalCluster(presets={"until": until}) as cluster:
+        with pytest.raises(UsageError) as refused:
+            train_in(cluster, [factory], stated={"until": until})
+        (one,) = train_in(cluster, [factory])
+    assert isinstance(one.error, UsageError)
+    assert str(refused.value) == str(one.error) == says
 
 
 def save(folder: Path, **values: np.ndarray) -> Path:
