@@ -8,14 +8,13 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from grpc_ps.client.cluster_file import ClusterFile, Process
+from grpc_ps.client.launch_place import Place
 from grpc_ps.client.launch_plan import LaunchPlan
 from grpc_ps.client.processes import Child, Event, Exited, Line, ProcessGroup, Signalled
 from grpc_ps.client.restarts import Restart, Restarts, is_gone, is_worth_it
-from grpc_ps.client.shared.faults import without_kills
 
 LaunchEvent = Event | Restart
 
@@ -24,7 +23,6 @@ _READY = re.compile(r"READY shard=(\d+) address=(\S+)")
 _METRICS = re.compile(r"METRICS shard=\d+ url=(\S+)")
 # The lead says that a checkpoint is committed.
 _SAVED = re.compile(r" psserver 0 checkpoint global_step=\d+ ")
-_RESTORE = "--restore"
 _NO_CHECKPOINTS = "its part of the model is gone with it; with --checkpoint-dir it would be started again"
 
 
@@ -38,30 +36,6 @@ class Ended(Exception):
         self.at_fault = at_fault
 
 
-@dataclass
-class _Place:
-    """A process by its name, whichever of its lives it is in."""
-
-    name: str
-    command: Sequence[str]
-    child: Child
-    # When to start it again, a time of time.monotonic(); None while it needs no start.
-    due: float | None = None
-    # A shard's, as it said it; kept over its lives.
-    address: str = ""
-    # Where its present life has its figures for Prometheus.
-    metrics: str = ""
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended for good."""
-        return self.child.code is not None and self.due is None
-
-    @property
-    def is_shard(self) -> bool:
-        return self.name.startswith("ps ")
-
-
 class Run:
     """One run of a plan: its shards, its workers, and what they said. Of the main thread alone."""
 
@@ -69,8 +43,8 @@ class Run:
         self.group = ProcessGroup(plan.log_dir, self._observe, grace=plan.grace)
         self._plan = plan
         self._user = observe
-        self._shards: list[_Place] = []
-        self._workers: list[_Place] = []
+        self._shards: list[Place] = []
+        self._workers: list[Place] = []
         self._restarts = Restarts(plan.max_restarts)
         self._json: dict[Child, Mapping[str, Any]] = {}
         self._drain: float | None = None
@@ -141,15 +115,15 @@ class Run:
         """Returns the workers' own summaries."""
         return tuple(self._json[worker.child] for worker in self._workers if worker.child in self._json)
 
-    def _places(self) -> list[_Place]:
+    def _places(self) -> list[Place]:
         return [*self._shards, *self._workers]
 
-    def _place(self, child: Child) -> _Place | None:
+    def _place(self, child: Child) -> Place | None:
         return next((place for place in self._places() if place.child is child), None)
 
-    def _start(self, name: str, command: Sequence[str]) -> _Place:
+    def _start(self, name: str, command: Sequence[str]) -> Place:
         whole = self._plan.elsewhere.get(name) or [*command, *self._plan.own_flags.get(name, ())]
-        return _Place(name, whole, self.group.start(name, whole, remote=name in self._plan.elsewhere))
+        return Place(name, whole, self.group.start(name, whole, remote=name in self._plan.elsewhere))
 
     def _shard_command(self, shard: int) -> list[str]:
         lead = ("--lead", self._shards[0].address) if shard else ()
@@ -205,16 +179,13 @@ class Run:
         return any(shard.child.code == 0 for shard in self._shards)
 
     def _start_again(self) -> None:
-        """Starts what is due. A shard gets its port again, for all the others know it by that."""
+        """Starts what is due, unless the job is over by now."""
         now, over = time.monotonic(), self._is_good()
         due = [place for place in self._places() if place.due is not None and (over or place.due <= now)]
         for place in due:
             place.due = None
             if not over:
-                command = without_kills(_with_port(place.command, place.address))
-                if place.is_shard and self._saved and _RESTORE not in command:
-                    # What was saved must still be there: a job is not begun anew without a word.
-                    command = [*command, _RESTORE]
+                command = place.command_again(saved=self._saved)
                 remote = place.name in self._plan.elsewhere
                 place.child = self.group.start(place.name, command, again=True, remote=remote)
         if due and self._listed:
@@ -255,7 +226,7 @@ class Run:
                 self._json[event.child] = summary
         self._user(event)
 
-    def _found(self, place: _Place, metrics: str) -> None:
+    def _found(self, place: Place, metrics: str) -> None:
         """A shard that was started again has its figures elsewhere."""
         place.metrics = metrics
         if self._listed:
@@ -270,16 +241,8 @@ class Run:
         return ClusterFile(launcher=os.getpid(), shards=tuple(shards), workers=tuple(workers))
 
 
-def _all_over(places: Sequence[_Place]) -> bool:
+def _all_over(places: Sequence[Place]) -> bool:
     return all(place.over for place in places)
-
-
-def _with_port(command: Sequence[str], address: str) -> Sequence[str]:
-    """Returns a shard's command with the port of its address in the place of 0; others as they are."""
-    if not address or "--port" not in command:
-        return command
-    place = command.index("--port") + 1
-    return [*command[:place], address.rpartition(":")[2], *command[place + 1 :]]
 
 
 def _failure(child: Child, more: str = "") -> Ended:
