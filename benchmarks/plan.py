@@ -19,7 +19,7 @@ class Run:
     Attributes:
         keys: the targets that it answers. One takes all the comparisons that come, of several each takes its own.
         flags: in both forms; `full` and `quick` are added in theirs. None: not run in the short form.
-        peers: whether it takes --peer and --data-dir.
+        peers: whether it takes --peer and --data-dir, as peers.py does.
     """
 
     keys: tuple[str, ...]
@@ -58,11 +58,13 @@ RUNS = (
         quick=_SHORT,
         peers=True,
     ),
+    Run(keys=("sparse",), script="sparse.py", full=_FIVE, quick=_SHORT),
     Run(keys=("clients",), script="clients.py", full=_FIVE, quick="--repeats 1 --seconds 2"),
     Run(keys=("sizes",), script="sizes.py", full=_FIVE, quick="--repeats 1 --sizes 1,256"),
     Run(keys=("startup",), script="startup.py", full=_FIVE, quick="--repeats 1"),
     Run(keys=("memory",), script="memory.py", full=_FIVE, quick="--repeats 1 --sizes 40 --members 4"),
     Run(keys=("shards",), script="two_shards.py", full=_FIVE, quick=_SHORT),
     Run(keys=("async-1",), script="peers.py", flags="--workers 1", full=_FIVE, quick=_SHORT_PEER, peers=True),
+    Run(keys=("scaling",), script="scaling.py", flags="--ours-only", full=_FIVE, quick=_SHORT),
     Run(keys=(PLOTTED,), script="model_sizes.py", full="--repeats 3", quick=None, peers=True),
 )

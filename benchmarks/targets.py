@@ -74,6 +74,7 @@ TARGETS = (
     _target("sync-2", "mnist sync, 2 of 2: rounds/s", _RUNTIME, "at least", 1.5, 2.2),
     _target("large", "10 M parameters, 2 workers: steps/s", _RUNTIME, "at least", 0.85, 1.2),
     _target("large-bfloat16", "the same, --wire-dtype bfloat16", _RUNTIME, "at least", 1.2, 1.8),
+    _target("sparse", "1 M x 64 table, 2 workers: rows/s", _RUNTIME, "at least", 1.2, None),
     _target("bound", "push 40 MB + Adagrad + pull: ms", "TCP + the kernel", "at most", 1.8, 1.3),
     _target("sizes", "1 MB to 1 GB: GB/s of push + pull", "16 MB", "within", 0.25, 0.10),
     _target("tensors", "161 tensors of ResNet-50: ms", "one tensor", "at most", 1.3, 1.1),
@@ -81,4 +82,5 @@ TARGETS = (
     _target("memory", "a shard over TensorFlow's own: MB", "what it must hold", "at most", 1.25, None),
     _target("clients", "50 light clients: steps/s", "4 clients", "at least", 0.8, 1.0),
     _target("shards", "2 shards, mnist async: steps/s", "1 shard", "at least", 0.7, 0.9),
+    _target("scaling", "cifar10 sync, 2 workers: images/s", "1 worker", "at least", 1.75, None),
 )

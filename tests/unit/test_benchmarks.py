@@ -102,6 +102,7 @@ def test_the_targets_are_those_that_were_set() -> None:
         "sync-2": ("at least", 1.5, 2.2),
         "large": ("at least", 0.85, 1.2),
         "large-bfloat16": ("at least", 1.2, 1.8),
+        "sparse": ("at least", 1.2, None),
         "bound": ("at most", 1.8, 1.3),
         "sizes": ("within", 0.25, 0.10),
         "tensors": ("at most", 1.3, 1.1),
@@ -109,6 +110,7 @@ def test_the_targets_are_those_that_were_set() -> None:
         "memory": ("at most", 1.25, None),
         "clients": ("at least", 0.8, 1.0),
         "shards": ("at least", 0.7, 0.9),
+        "scaling": ("at least", 1.75, None),
     }
 
 
