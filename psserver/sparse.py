@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,8 @@ from grpc_ps.psserver.row_index import Places
 from grpc_ps.psserver.store import tensor_of
 from grpc_ps.psserver.table_memory import VALUES, TableMemory
 
-_GRADIENT = "gradient"
+# Bytes of an element.
+_ITEM = 4
 
 
 class Tables:
@@ -65,10 +67,10 @@ class Tables:
 
     def _apply(self, table: TableMemory, operands: _Operands, rows: Rows, learning_rate: float) -> bool:
         places = table.places(rows.ids)
-        variables, gradient = operands.load(table, places, rows.values)
+        gradient, variables = operands.load(table, places, rows.values), operands.variables
         slots = {name: variables[name] for name in self._rule.slots}
         self._rule.update(variables[VALUES], slots, gradient, learning_rate, self._updates)
-        results = {name: _array_of(variable, rows.values.shape) for name, variable in variables.items()}
+        results = operands.results(len(rows.ids))
         table.write(places, results)
         return all_finite(results[VALUES].reshape(-1))
 
@@ -76,38 +78,62 @@ class Tables:
 class _Operands:
     """What the kernel works on: as many rows as an update has, flat, in memory that is used again.
 
-    Filled up to whole cache lines, so that no element is among those that a kernel does one by one at an end: these may
-    differ in the last bit, and which rows are last depends on the number of shards. What is there does not matter.
+    The variables are TensorFlow's own, and rows are written into their memory: a kernel copies every other memory
+    before it begins. Nobody else holds that memory meanwhile, and a kernel works in place, so it stays where it was
+    when it was last looked at, which is behind each kernel.
+
+    There are some rows too many, without a gradient: what is in them does not matter, and no element of an update is
+    among those that a kernel does one by one at an end. These may differ in the last bit, and which rows are last
+    depends on the number of shards.
     """
 
     def __init__(self, dim: int, names: Sequence[str]) -> None:
+        self.variables: dict[str, tf.Variable] = {}
         self._dim = dim
-        self._variables = {
-            name: tf.Variable(tf.zeros([0]), shape=tf.TensorShape([None]), trainable=False) for name in names
-        }
-        self._memory: dict[str, Array] = {}
+        self._names = names
+        self._room = 0
+        self._written: dict[str, Array] = {}
 
-    def load(self, table: TableMemory, places: Places, gradient: Array) -> tuple[Mapping[str, tf.Variable], tf.Tensor]:
-        """Makes the variables what is at those places; returns them, and the gradient beside them."""
+    def load(self, table: TableMemory, places: Places, gradient: Array) -> tf.Tensor:
+        """Makes the variables what is at those places; returns the gradient beside them."""
         count = len(places)
-        for name, variable in self._variables.items():
-            flat, rows = self._room(name, count)
-            table.take(name, places, rows)
-            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tensor_of(flat))
-        flat, rows = self._room(_GRADIENT, count)
-        rows[...] = gradient
-        return self._variables, tensor_of(flat)
+        if not 0.7 * self._room <= count <= self._room:
+            self._make(count + count // 8)
+        for name, memory in self._written.items():
+            table.take(name, places, self._rows_of(memory, count))
+        self._rows_of(self._gradient, count)[...] = gradient
+        self._gradient[count * self._dim :] = 0
+        return self._operand
 
-    def _room(self, name: str, count: int) -> tuple[Array, Array]:
-        """Memory for so many rows: all of it, and the rows in it."""
-        size = count * self._dim
-        whole = padded(size * 4) // 4
-        memory = self._memory.get(name)
-        if memory is None or len(memory) < whole:
-            memory = self._memory[name] = aligned_buffer(2 * whole * 4).view(np.float32)
-        return memory[:whole], memory[:size].reshape(count, self._dim)
+    def _make(self, rows: int) -> None:
+        self._room = rows
+        size = padded(rows * self._dim * _ITEM) // _ITEM
+        for name in self._names:
+            # Not zeros made by a constant, which others might hold.
+            first = tf.raw_ops.Empty(shape=[size], dtype=tf.float32, init=True)
+            self.variables[name] = tf.Variable(first, trainable=False)
+        self._gradient = aligned_buffer(size * _ITEM).view(np.float32)
+        self._operand = tensor_of(self._gradient)
+        self._written = {}
+        del first
+        self.results(0)
+
+    def _rows_of(self, memory: Array, count: int) -> Array:
+        return memory[: count * self._dim].reshape(count, self._dim)
+
+    def results(self, count: int) -> dict[str, Array]:
+        """What the kernel has made of so many rows, by name: to be let go before the next ones are loaded."""
+        found = {}
+        for name, variable in self.variables.items():
+            tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+            array = np.asarray(memoryview(tensor))
+            if name not in self._written or self._written[name].ctypes.data != array.ctypes.data:
+                self._written[name] = _writable(array)
+            found[name] = self._rows_of(array, count)
+        return found
 
 
-def _array_of(variable: tf.Variable, shape: tuple[int, ...]) -> Array:
-    tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    return np.asarray(memoryview(tensor))[: shape[0] * shape[1]].reshape(shape)
+def _writable(array: Array) -> Array:
+    """The same memory, not kept alive by this."""
+    memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
+    return np.ctypeslib.as_array(memory).view(array.dtype)

@@ -15,6 +15,7 @@ from grpc_ps.client.shared.tables import TableSpec
 from grpc_ps.protos.job_pb2 import Settings
 from grpc_ps.psserver.lead.settings import complete
 from grpc_ps.psserver.sparse import Tables
+from grpc_ps.psserver.table_memory import VALUES
 
 ROWS, DIM, STEPS, RATE = 50, 6, 20, 0.05
 ops = tf.raw_ops
@@ -157,3 +158,22 @@ def test_an_update_without_rows_counts_as_one() -> None:
     rule = {"optimizer": "adam"}
     assert not np.array_equal(trained([none, *steps], rule), trained(steps, rule))
     assert np.array_equal(trained([*steps, none], rule), trained(steps, rule))
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_the_bits_of_a_row_do_not_depend_on_the_rows_beside_it(optimizer: str) -> None:
+    """Updates of many sizes, so that memory is made anew, reused and partly used, beside updates of one row each."""
+    draw = np.random.default_rng(5)
+    settings = Settings(**complete({"optimizer": optimizer}))  # type: ignore[arg-type]
+    together, alone = (Tables([spec_of()], settings, 0, 1) for _ in range(2))
+    for count in (3, 40, 33, 7, 50, 49, 1):
+        ids = np.sort(draw.permutation(ROWS)[:count])
+        rows = Rows(ids, draw.normal(size=(count, DIM)).astype(np.float32))
+        updates = alone._updates
+        assert together.apply([rows], RATE) == ""
+        for place in range(count):
+            alone._updates = updates
+            alone.apply([Rows(ids[place : place + 1], rows.values[place : place + 1])], RATE)
+    for name in together.memory[0].slots | {VALUES: 0.0}:
+        first, second = (table.memory[0].view(slots=True).at(0, ROWS, name) for table in (together, alone))
+        assert np.array_equal(first.view(np.uint32), second.view(np.uint32))
