@@ -56,7 +56,7 @@ class Push:
         def both(offset: int, nbytes: int) -> Sequence[Buffer]:
             inside = min(nbytes, max(0, border - offset))
             first = pieces(offset, inside) if inside else ()
-            return [*first, tail.piece(max(0, offset - border), nbytes - inside)] if nbytes > inside else first
+            return [*first, *tail.pieces(max(0, offset - border), nbytes - inside)] if nbytes > inside else first
 
         tail.mark(header)
         return _messages(header, chunk_spans(_Length(header.total_bytes), chunk_bytes), both)

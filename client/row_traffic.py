@@ -12,17 +12,13 @@ from grpc_ps.client.answers import Reply
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import attach_chunk, encode_message
 from grpc_ps.client.shared.errors import Corrupt, InvalidPush, UsageError
-from grpc_ps.client.shared.image import Buffer, Bytes, aligned_buffer, chunk_spans
+from grpc_ps.client.shared.image import Buffer, aligned_buffer, chunk_spans, padded
 from grpc_ps.client.shared.rows import (
     Array,
     Ids,
     Rows,
-    gradients_bytes,
-    ids_bytes,
     split_ids,
     values_bytes,
-    view_gradients,
-    view_ids,
     view_values,
 )
 from grpc_ps.protos import parameter_server_pb2 as wire
@@ -40,9 +36,9 @@ class Wants:
 
 @dataclass(frozen=True)
 class Tail:
-    """What stands behind the image of a push to one shard, with what its header says of it."""
+    """What stands behind the image of a push to one shard, in parts, with what its header says of it."""
 
-    buffer: Bytes
+    parts: Sequence[Buffer]
     rows: Sequence[int] = ()
     wanted_rows: Sequence[int] = ()
     wanted_batch: int = 0
@@ -50,7 +46,7 @@ class Tail:
     @property
     def total_bytes(self) -> int:
         """Its length, a multiple of 64."""
-        return len(self.buffer)
+        return sum(map(len, self.parts))
 
     def mark(self, header: wire.PushHeader) -> None:
         """Says in the header what stands here."""
@@ -59,9 +55,16 @@ class Tail:
         header.wanted_batch = self.wanted_batch
         header.total_bytes += self.total_bytes
 
-    def piece(self, offset: int, nbytes: int) -> Buffer:
-        """A range of it."""
-        return self.buffer[offset : offset + nbytes].data
+    def pieces(self, offset: int, nbytes: int) -> list[Buffer]:
+        """A range of it. Nothing is copied."""
+        end, start = offset + nbytes, 0
+        found: list[Buffer] = []
+        for part in self.parts:
+            stop = start + len(part)
+            if max(offset, start) < min(end, stop):
+                found.append(memoryview(part)[max(offset - start, 0) : end - start])
+            start = stop
+        return found
 
 
 class Receiver:
@@ -144,14 +147,12 @@ class RowTraffic:
     def _tail(self, brought: Sequence[Rows], places: Sequence[Any], wanted: Sequence[Ids], batch: int) -> Tail:
         ids = [some.ids[place] for some, place in zip(brought, places, strict=True)]
         counts = self._counts(ids)
-        size = gradients_bytes(self._tables, counts)
-        tail = Tail(np.zeros(size + ids_bytes(_lengths(wanted)), np.uint8), counts, self._counts(wanted), batch)
-        views = view_gradients(self._tables, counts, tail.buffer)
-        for view, mine, some, place in zip(views, ids, brought, places, strict=True):
-            view.ids[...] = mine
-            view.values[...] = some.values[place]
-        _write_ids(wanted, tail.buffer[size:])
-        return tail
+        parts = [
+            array
+            for mine, some, place in zip(ids, brought, places, strict=True)
+            for array in (mine, some.values[place])
+        ]
+        return Tail(_padded([*parts, *wanted]), counts, self._counts(wanted), batch)
 
     def _counts(self, ids: Sequence[Ids]) -> list[int]:
         for spec, some in zip(self._tables, ids, strict=False):
@@ -182,9 +183,7 @@ class RowTraffic:
 
     def _request(self, wanted: Sequence[Ids], batch: int) -> Tail:
         counts = self._counts(wanted)
-        tail = Tail(np.zeros(ids_bytes(counts), np.uint8), (), counts, batch)
-        _write_ids(wanted, tail.buffer)
-        return tail
+        return Tail(_padded(wanted), (), counts, batch)
 
     def complete(self, reply: Reply) -> Reply:
         """The reply with the rows of its batch, if all shards gave those that were wanted for it."""
@@ -226,9 +225,13 @@ def _check(spec: ParameterSpec, rows: Rows) -> None:
         raise InvalidPush(f"table {spec.name}: expected int64 ids and float32 {shape}, got {got}")
 
 
-def _write_ids(ids: Sequence[Ids], buffer: Bytes) -> None:
-    for view, some in zip(view_ids(_lengths(ids), buffer), ids, strict=True):
-        view[...] = some
+def _padded(arrays: Iterable[Array]) -> list[Buffer]:
+    """The bytes of arrays one behind the other, each up to a multiple of 64; copied only if they are not in order."""
+    parts: list[Buffer] = []
+    for array in arrays:
+        ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        parts += [ordered.reshape(-1).view(np.uint8).data, bytes(padded(ordered.nbytes) - ordered.nbytes)]
+    return parts
 
 
 def _messages(tail: Tail, header: wire.PushHeader, chunk_bytes: int) -> Iterator[bytes]:
@@ -242,5 +245,5 @@ def _messages(tail: Tail, header: wire.PushHeader, chunk_bytes: int) -> Iterator
         yield attach_chunk(message, None)
     for number, (offset, nbytes) in enumerate(spans, 1):
         message.end = number == len(spans)
-        yield encode_message(message, offset, [tail.piece(offset, nbytes)])
+        yield encode_message(message, offset, tail.pieces(offset, nbytes))
         message = wire.PushPullRequest()

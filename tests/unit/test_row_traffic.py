@@ -35,14 +35,17 @@ def test_each_shard_gets_its_own_rows(t: Any, u: Any, wanted: Any, shards: int) 
     for shard, tail in enumerate(tails):
         header = wire.PushHeader(total_bytes=64)
         tail.mark(header)
-        assert header.total_bytes == 64 + len(tail.buffer)
-        found = view_gradients(TABLES, header.rows, tail.buffer)
+        assert header.total_bytes == 64 + tail.total_bytes
+        chunks = [b"".join(tail.pieces(at, 64)) for at in range(0, tail.total_bytes, 64)]
+        assert {len(chunk) for chunk in chunks} <= {64}
+        buffer = np.frombuffer(b"".join(chunks), np.uint8)
+        found = view_gradients(TABLES, header.rows, buffer)
         for some, ids in zip(found, (t, u), strict=True):
             mine = ids[ids % shards == shard]
             assert some.ids.tolist() == mine.tolist()
             assert np.array_equal(some.values, rows(mine, some.values.shape[1]).values)
         behind = sum(-(-count * 8 // 64) * 64 for count in header.wanted_rows)
-        lists = view_ids(header.wanted_rows, tail.buffer[len(tail.buffer) - behind :])
+        lists = view_ids(header.wanted_rows, buffer[len(buffer) - behind :])
         assert all(ids.tolist() == wanted[wanted % shards == shard].tolist() for ids in lists)
 
 

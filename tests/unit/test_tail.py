@@ -44,7 +44,9 @@ def pushed(shards: int = 2, shard: int = 1, pushed: dict[str, Rows] = PUSHED, wa
     begin = header()
     begin.total_bytes = IMAGE
     tails[shard].mark(begin)
-    return begin, np.concatenate([np.zeros(IMAGE, np.uint8), tails[shard].buffer])
+    return begin, np.frombuffer(
+        b"".join([bytes(IMAGE), *tails[shard].pieces(0, tails[shard].total_bytes)]), np.uint8
+    ).copy()
 
 
 def staging_of(shard: int = 1, shards: int = 2, **stated: object) -> Staging:
