@@ -14,7 +14,7 @@ from history import wait_for
 
 from grpc_ps.client import PSClient
 
-CASES = 1000
+CASES = 400
 SLOW_CASES = 10_000
 SEED = int(os.environ.get("GRPC_PS_SEED", "4"))
 PATHS = sorted(METHODS)
