@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Command, run
+from commands import UNHURRIED, Command, run
 from history import History
 from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
@@ -118,7 +118,7 @@ def test_b11_b36_newcomers_that_do_not_fit_are_refused() -> None:
     """Faults B11 and B36: a held index is exit 4, another mode exit 2; the job does not notice."""
     with LocalCluster(1) as cluster:
         flags = ("--ps", cluster.addresses, "--model", "linear", "--steps", 10**9)
-        with Command("worker", *flags, "--mode", "async", "--index", 1) as holder:
+        with Command("worker", *flags, "--mode", "async", "--index", 1, "--fault", UNHURRIED) as holder:
             holder.until("local_step")
             held = run("worker", *flags, "--index", 1)
             assert held.returncode == 4
