@@ -44,7 +44,7 @@ class MonitoredSession:
             --model has it.
         variables: what a loss function trains, by name or with names of their own.
         data: None for batches that the program brings to `run_step`; True for the model's own data; else data, or a
-            function that returns it, as --data names it (README, "Your own models").
+            function that returns it, as --data names it (MODELS.md, "Your own data").
         test: examples to evaluate on, arrays (features, labels).
         hooks: told of each step, in this order.
         index: this worker's, any that is free if None.

@@ -242,8 +242,8 @@ def test_every_command_with_a_table_takes_the_flag(name: str, one: click.Command
 
 
 @pytest.mark.parametrize("one", [psserver, worker, launch, submit], ids=lambda one: str(one.name))
-def test_the_readmes_file_is_one(one: click.Command, tmp_path: Path) -> None:
-    blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```toml\n")
+def test_the_file_of_the_reference_is_one(one: click.Command, tmp_path: Path) -> None:
+    blocks = (ROOT / "REFERENCE.md").read_text(encoding="utf-8").split("```toml\n")
     assert len(blocks) == 2
     (tmp_path / "job.toml").write_text(blocks[1].split("```")[0], encoding="utf-8")
     typed = ["--config", str(tmp_path / "job.toml"), *(["--shard=0"] if one is psserver else [])]
