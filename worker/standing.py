@@ -22,8 +22,8 @@ from grpc_ps.client.jobs import Assignment, Carried, JobQueue, JobRequest
 from grpc_ps.client.processes import Child, Event, Exited, Line
 from grpc_ps.client.shared.download_flags import DOWNLOAD_FLAGS, check_download
 from grpc_ps.client.shared.errors import Ending, JobFailed, PeerLost, PeerUnreachable
-from grpc_ps.client.shared.flags import typed
-from grpc_ps.client.shared.job_flags import flag_of, stated_flags
+from grpc_ps.client.shared.flags import flag_of, typed
+from grpc_ps.client.shared.job_flags import stated_flags
 from grpc_ps.client.shared.logs import event
 from grpc_ps.client.shared.security_flags import SECURITY_FLAGS, security_from_flags
 from grpc_ps.client.shared.tf_config import worker_flags

@@ -22,7 +22,7 @@ from grpc_ps.client.shared.checkpoint_format import AVERAGE, MANIFEST, step_of
 from grpc_ps.client.shared.checkpoint_rows import whole_table
 from grpc_ps.client.shared.errors import CheckpointError, UsageError
 from grpc_ps.client.shared.export_target import MODELS, WEIGHTS, check_target, form_of
-from grpc_ps.client.shared.flags import Command, FilePath, OneOf, Real, typed
+from grpc_ps.client.shared.flags import Command, FilePath, OneOf, Real, flag_of, typed
 from grpc_ps.client.shared.rows import Rows, tables_of
 
 
@@ -81,7 +81,7 @@ def export(
     path, form = Path(name), form or form_of(name)
     check_target(path, form, force=force)
     if form in WEIGHTS and (given := next((flag for flag, value in model.items() if value), None)):
-        raise UsageError(f"--{given.replace('_', '-')}: is for models (.keras, DIR/), and {path} has weights alone")
+        raise UsageError(f"{flag_of(given)}: is for models (.keras, DIR/), and {path} has weights alone")
     if checkpoint is None:
         weights = _of_cluster(ps, log_dir, averages=not raw)
     elif ps is not None or log_dir is not None:

@@ -225,7 +225,7 @@ def _check_standing(stated: Mapping[str, Any]) -> None:
     """Refuses what says something of a job where there is none. Raises click.UsageError."""
     for name, value in stated.items():
         if value not in (None, ()) and name not in _STANDING_FLAGS:
-            raise click.UsageError(f"{job_flags.flag_of(name)}: needs --model; `psctl submit` says it of each job")
+            raise click.UsageError(f"{flags.flag_of(name)}: needs --model; `psctl submit` says it of each job")
     if stated["data"] is not None and stated["data_dir"] is not None:
         raise click.UsageError(f"--data {stated['data']} and --data-dir {stated['data_dir']} exclude each other")
 

@@ -16,7 +16,7 @@ from grpc_ps.client.commands.programs import run_worker
 from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts, shared_cores
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.client.shared.flags import Decorated, FilePath, Flag, typed
+from grpc_ps.client.shared.flags import Decorated, FilePath, Flag, flag_of, typed
 from grpc_ps.client.shared.limit_flags import LIMIT_FLAGS
 from grpc_ps.client.shared.security import is_loopback
 
@@ -93,8 +93,7 @@ def _check_given(path: Path, *, runs: bool) -> None:
     for name in _WATCHING:
         # A file of flags may have them for other launches.
         if not runs and source(name) is ParameterSource.COMMANDLINE:
-            flag = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{flag}: only with --ssh: commands that are shown are run by nobody here")
+            raise click.UsageError(f"{flag_of(name)}: only with --ssh: commands that are shown are run by nobody here")
 
 
 def without_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

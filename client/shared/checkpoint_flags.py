@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.flag_forms import best_by
-from grpc_ps.client.shared.flags import Decorated, Decorator, FilePath, Flag, Real, Whole
+from grpc_ps.client.shared.flags import Decorated, Decorator, FilePath, Flag, Real, Whole, flag_of
 
 # Checkpoints to keep, and seconds for a lost shard to come back and for a checkpoint to be written.
 KEEP = 3
@@ -105,7 +105,7 @@ def checkpoint_settings(flags: Mapping[str, Any]) -> CheckpointSettings | None:
     directory = stated.get("checkpoint_dir")
     if directory is None:
         for name in stated:
-            raise click.UsageError(f"--{name.replace('_', '-')}: needs --checkpoint-dir")
+            raise click.UsageError(f"{flag_of(name)}: needs --checkpoint-dir")
         return None
     best = stated.get("keep_best", "")
     return CheckpointSettings(

@@ -233,9 +233,14 @@ def _of_a_command(option: str, group: click.Group) -> bool:
     return any(option in param.opts for command in group.commands.values() for param in command.params)
 
 
+def flag_of(name: str) -> str:
+    """Returns the flag of a parameter, `--max-staleness` of `max_staleness`."""
+    return "--" + name.replace("_", "-")
+
+
 def typed(flags: Mapping[str, Any]) -> list[str]:
     """Returns flags as a user would type them; None is not given, a tuple is given item by item."""
-    return [text for name, value in flags.items() for text in _typed("--" + name.replace("_", "-"), value)]
+    return [text for name, value in flags.items() for text in _typed(flag_of(name), value)]
 
 
 def _typed(flag: str, value: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from grpc_ps.client.shared.flag_forms import Bound, schedule, until
-from grpc_ps.client.shared.flags import MAX_U32, Decorated, Decorator, Flag, OneOf, Real, Whole
+from grpc_ps.client.shared.flags import MAX_U32, Decorated, Decorator, Flag, OneOf, Real, Whole, flag_of
 from grpc_ps.client.shared.wire_flags import wire_flags
 
 MODES = ("async", "sync")
@@ -172,8 +172,3 @@ def _check_optimizer(flags: Mapping[str, Any]) -> None:
             raise click.UsageError(
                 f"{flag_of(name)}: {optimizer} has none; only with --optimizer {' or '.join(optimizers)}"
             )
-
-
-def flag_of(name: str) -> str:
-    """Returns a setting's flag."""
-    return "--" + name.replace("_", "-")

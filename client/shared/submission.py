@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.client.shared.flags import flag_of
 
 OPTIONS: Mapping[str, bool] = MappingProxyType(
     {"data": True, "data_dir": True, "download": False, "init_from": True, "overlap": False, "logdir": True}
@@ -45,7 +46,7 @@ def check_submission(
     for option, value in options.items():
         if option not in OPTIONS:
             raise UsageError(f"a job cannot bring the option {option[:MAX_NAME]!r}; there are: {', '.join(OPTIONS)}")
-        flag = f"--{option.replace('_', '-')}"
+        flag = flag_of(option)
         if option == "data":
             _check_named(flag, value)
         _check_text(flag, value, MAX_VALUE)

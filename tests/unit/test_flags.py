@@ -10,8 +10,8 @@ import click
 import pytest
 from typed_flags import refusal, run, server, tool
 
-from grpc_ps.client.shared.flags import Command, FilePath, Whole, did_you_mean
-from grpc_ps.client.shared.job_flags import JOB_FLAGS, flag_of
+from grpc_ps.client.shared.flags import Command, FilePath, Whole, did_you_mean, flag_of
+from grpc_ps.client.shared.job_flags import JOB_FLAGS
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.lead.until import parse_until
 
