@@ -30,7 +30,7 @@ from grpc_ps.psserver.server import ShardServer
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 
 
 @click.command(cls=Command)
@@ -95,7 +95,7 @@ def psserver(**flags: Any) -> int:
 def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
     """Makes the configuration; click.UsageError names the flag that is wrong."""
     flags = shard_flags(flags)
-    flags = {**flags, "host": "127.0.0.1" if flags["host"] is None else flags["host"]}
+    flags = {**flags, "host": _LOOPBACK if flags["host"] is None else flags["host"]}
     addresses = parse_addresses(flags["ps"], "--ps") if flags["ps"] is not None else ()
     leads = parse_addresses(flags["lead"], "--lead") if flags["lead"] is not None else addresses[:1]
     if len(leads) > 1:
@@ -149,7 +149,7 @@ def config_from_flags(flags: Mapping[str, Any]) -> ShardConfig:
         faults=fault_plan(flags),
         security=security,
         link_security=link_security,
-        metrics_host=flags["metrics_host"] or LOOPBACK,
+        metrics_host=flags["metrics_host"] or _LOOPBACK,
         metrics_port=flags["metrics_port"],
     )
 
@@ -158,7 +158,7 @@ def _check_metrics(flags: Mapping[str, Any], port: int) -> None:
     """Refuses an address for the figures that cannot be, beside the shard's own port. Raises click.UsageError."""
     if flags["metrics_host"] is not None and flags["metrics_port"] is None:
         raise click.UsageError(f"--metrics-host {flags['metrics_host']}: needs --metrics-port")
-    if port and port == flags["metrics_port"] and not _apart(flags["host"], flags["metrics_host"] or LOOPBACK):
+    if port and port == flags["metrics_port"] and not _apart(flags["host"], flags["metrics_host"] or _LOOPBACK):
         raise click.UsageError(f"--metrics-port {port} and --port {port}: the figures need a port of their own")
 
 
