@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Protocol, TextIO
 
-from grpc_ps.client.commands.tables import metrics_text
+from grpc_ps.client.commands.tables import result_text
 from grpc_ps.client.commands.view import step_bars
 from grpc_ps.client.jobs import JobQueue, JobStatus
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
@@ -134,10 +134,8 @@ def check_ended(now: JobStatus) -> None:
 def ending(now: JobStatus) -> str:
     """Returns in one line how a job ended: its step, metrics, or without any its last loss, and time."""
     parts = [f"job {now.number}: {now.reason or now.state}: global step {now.global_step}"]
-    if now.metrics:
-        parts.append(metrics_text(now.metrics))
-    elif now.loss is not None:
-        parts.append(f"loss {now.loss:.6g}")
+    if result := result_text(now.metrics, now.loss):
+        parts.append(result)
     if now.started_ms is not None and now.ended_ms is not None:
         parts.append(f"{(now.ended_ms - now.started_ms) / 1000:.1f} s")
     return ", ".join(parts)

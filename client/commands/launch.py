@@ -17,7 +17,7 @@ from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
 from grpc_ps.client.commands import launch_hosts
 from grpc_ps.client.commands.programs import program, run_worker, watch_worker
-from grpc_ps.client.commands.tables import metrics_text
+from grpc_ps.client.commands.tables import counted, result_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
@@ -286,12 +286,10 @@ def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
 def _summary_lines(result: launcher.LaunchResult) -> list[str]:
     whole = result.summary()
     parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
-    if whole["metrics"]:
-        parts.insert(1, metrics_text(whole["metrics"]))
-    elif whole["loss"] is not None:
-        parts.insert(1, f"loss {whole['loss']:.6g}")
+    if said := result_text(whole["metrics"], whole["loss"]):
+        parts.insert(1, said)
     if result.restarts:
-        parts.append(f"{result.restarts} restart{'s' * (result.restarts > 1)}")
+        parts.append(counted(result.restarts, "restart"))
     lines = [", ".join(parts)]
     for number, worker in enumerate(result.workers):
         outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)

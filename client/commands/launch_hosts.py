@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from grpc_ps.client import certificates
 from grpc_ps.client.commands.programs import run_worker
+from grpc_ps.client.commands.tables import counted
 from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts, shared_cores
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import UsageError
@@ -133,8 +134,7 @@ def sizes(hosts: Sequence[Host], backup: int) -> tuple[int, int]:
     """
     workers = sum(host.workers for host in hosts)
     if backup >= workers:
-        has = f"{workers} worker{'s' * (workers != 1)}"
-        raise click.UsageError(f"--backup {backup}: the file of --hosts has {has} in all")
+        raise click.UsageError(f"--backup {backup}: the file of --hosts has {counted(workers, 'worker')} in all")
     return sum(host.shards for host in hosts), workers - backup
 
 

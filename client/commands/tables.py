@@ -144,7 +144,7 @@ def checkpoint_notes(now: ClusterStatus) -> list[str]:
     saved = now.checkpoint
     if saved is None:
         return []
-    times = f"{now.rollbacks} rollback{'s' * (now.rollbacks > 1)}"
+    times = counted(now.rollbacks, "rollback")
     notes = {
         "saving": saved.saving,
         f"last attempt failed: {' '.join(saved.error.split())}": saved.error,
@@ -163,6 +163,13 @@ def metrics_text(metrics: Mapping[str, float | None]) -> str:
     """Returns metrics as `name value, name value`; None stands for one that is not finite."""
     shown = {name: "not finite" if value is None else f"{value:.6g}" for name, value in metrics.items()}
     return ", ".join(f"{name} {shown[name]}" for name in sorted(shown))
+
+
+def result_text(metrics: Mapping[str, float | None], loss: float | None) -> str:
+    """Returns what a job has come to: its metrics, or without any its last loss; empty without both."""
+    if metrics:
+        return metrics_text(metrics)
+    return "" if loss is None else f"loss {loss:.6g}"
 
 
 def shards_table(now: ClusterStatus) -> Table:
