@@ -26,7 +26,6 @@ def prepare_process() -> None:
         them took 40 MB each way from 50 to 38 ms, and one 318 KB message each way from 833 to 360 us.
       - gRPC's event engine hands every read and write to another thread; the older poller takes a 318 KB exchange from
         360 to 255 us. gRPC reads the experiment when it is loaded, hence "before".
-
       - numpy's dot product over several threads costs more in waking them than it gains on blocks of 1 MiB.
       - TensorFlow uses oneDNN by itself only on newer Intel processors. Elsewhere it takes gradients of three layers
         of 2048 for a batch of 10 from 92 to 20 ms on one thread, and those of mnist's layer of 100 stay at 0.6 ms.
