@@ -159,6 +159,7 @@ class ClusterStatus:
         checkpoint: the job's checkpoints; None where the shards have no folder for them.
         rollbacks: times that the job went back to a checkpoint since the lead started.
         job_number: its number in the lead's queue; 0 for a job that a worker brought.
+        takes_jobs: whether clients may submit jobs.
         outcomes: pushes by outcome, also of workers that have gone; from zero again behind a rollback.
             `staleness_counts` are those applied by staleness: of 0, 1, 2-3, 4-7 and so on, each range twice as long.
         parameters: what the model has, and `plan_fingerprint` the placement of that; empty before the job is open.
@@ -185,6 +186,7 @@ class ClusterStatus:
     checkpoint: CheckpointStatus | None = None
     rollbacks: int = 0
     job_number: int = 0
+    takes_jobs: bool = False
     parameters: tuple[ParameterSpec, ...] = ()
     plan_fingerprint: str = ""
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -231,6 +233,7 @@ def cluster_status(response: control_pb2.StatusResponse) -> ClusterStatus:
         checkpoint=CheckpointStatus(**_fields(response.checkpoint)) if response.HasField("checkpoint") else None,
         rollbacks=response.rollbacks,
         job_number=response.job_number,
+        takes_jobs=response.takes_jobs,
         parameters=tuple(map(from_proto, response.job.parameters)),
         plan_fingerprint=response.job.plan_fingerprint,
         outcomes=dict(response.outcomes),

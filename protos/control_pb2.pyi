@@ -15,7 +15,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks", "job_number", "outcomes", "staleness_counts")
+    __slots__ = ("run", "generation", "phase", "global_step", "job", "shards", "workers", "opened", "uptime_ms", "waiting_for", "learning_rate_factor", "learning_rate", "paused", "evaluation", "position", "exit_code", "reason", "checkpoint", "rollbacks", "job_number", "outcomes", "staleness_counts", "takes_jobs")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[StatusResponse.Phase]
@@ -59,6 +59,7 @@ class StatusResponse(_message.Message):
     JOB_NUMBER_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     STALENESS_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_JOBS_FIELD_NUMBER: _ClassVar[int]
     run: int
     generation: int
     phase: StatusResponse.Phase
@@ -81,7 +82,8 @@ class StatusResponse(_message.Message):
     job_number: int
     outcomes: _containers.ScalarMap[str, int]
     staleness_counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ..., job_number: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., staleness_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    takes_jobs: bool
+    def __init__(self, run: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[StatusResponse.Phase, str]] = ..., global_step: _Optional[int] = ..., job: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., opened: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., waiting_for: _Optional[str] = ..., learning_rate_factor: _Optional[float] = ..., learning_rate: _Optional[float] = ..., paused: bool = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., rollbacks: _Optional[int] = ..., job_number: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., staleness_counts: _Optional[_Iterable[int]] = ..., takes_jobs: bool = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
     __slots__ = ("directory", "global_step", "age_ms", "saving", "error", "restored_step")

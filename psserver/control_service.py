@@ -57,6 +57,7 @@ class ControlService:
             checkpoint=_checkpoint(lead, now),
             rollbacks=lead.rollbacks,
             job_number=lead.jobs.present_number,
+            takes_jobs=lead.jobs.plan is not None,
             **_tally(job),
         )
 

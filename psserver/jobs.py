@@ -35,6 +35,7 @@ class Jobs:
 
     Attributes:
         queue, standing: the decisions; to be looked at.
+        plan: how jobs are begun, None where none are taken.
         closing: how the cluster ends, None before.
         outlived: the last job of the queue had ended before, so its end is not the cluster's.
     """
@@ -43,7 +44,7 @@ class Jobs:
         self.queue = plan.kept.queue if plan is not None else Queue()
         self.standing = Standing(plan.lease if plan is not None else 0.0)
         self._lead = lead
-        self._plan = plan
+        self.plan = plan
         self.closing: Done | None = None
         self.outlived = False
         self._changed = asyncio.Event()
@@ -57,7 +58,7 @@ class Jobs:
     @property
     def recovery(self) -> float:
         """Seconds that a lead which is gone may take to come back; 0 where nothing is saved."""
-        return self._plan.recovery if self._plan is not None else 0.0
+        return self.plan.recovery if self.plan is not None else 0.0
 
     async def submit(self, submission: Submission) -> int:
         """Puts a job into the queue and returns its number; where the queue is kept on the disk it is there then.
@@ -137,13 +138,13 @@ class Jobs:
     @property
     def earlier_runs(self) -> list[int]:
         """Runs that are over, and that the folder of checkpoints knows: the next job's may be unknown to a shard."""
-        known = {job.run for job in self.queue} | {self._plan.first_run if self._plan is not None else 0}
+        known = {job.run for job in self.queue} | {self.plan.first_run if self.plan is not None else 0}
         return sorted(known - {0, self._lead.job.run})
 
     def waiting_for(self) -> str:
         """What the cluster waits for while no job is carried out, for people; empty where that is nobody's concern."""
         queued, current = self.queue.queued(), self.queue.current
-        if self._plan is None or current is not None:
+        if self.plan is None or current is not None:
             return self._waiting_to_open(current) if current is not None else ""
         if queued and not len(self.standing):
             return f"a standing worker for job {queued[0].number}"
@@ -159,7 +160,7 @@ class Jobs:
 
     def look(self) -> None:
         """Time has passed: the present job may have ended, and the next one begin."""
-        if self._plan is None or self._beginning:
+        if self.plan is None or self._beginning:
             return
         for gone in self.standing.expire(self._lead.now()):
             event(logger, "standing_worker_gone", name=gone.name)
@@ -193,10 +194,10 @@ class Jobs:
 
     def _begin_next(self, job: Job) -> None:
         queued = self.queue.queued()
-        if self._plan is None or not queued or not len(self.standing) or not is_idle(job):
+        if self.plan is None or not queued or not len(self.standing) or not is_idle(job):
             return
         self._beginning = True
-        self._lead.background.start(self._begin(self._plan, queued[0]))
+        self._lead.background.start(self._begin(self.plan, queued[0]))
 
     async def _begin(self, plan: QueuePlan, job: QueuedJob) -> None:
         """Begins a job, with a folder for its checkpoints where others have one; if that cannot be it has failed."""
@@ -250,8 +251,8 @@ class Jobs:
             event(logger, "queue_not_written", logging.WARNING, why=error)
 
     async def _write(self) -> None:
-        if self._plan is not None and self._plan.folder is not None:
-            await self._plan.folder.write_queue(to_json(self.queue, self._run))
+        if self.plan is not None and self.plan.folder is not None:
+            await self.plan.folder.write_queue(to_json(self.queue, self._run))
 
     def close(self, done: Done) -> None:
         """The cluster ends: no job begins any more, and standing workers are told."""
@@ -279,13 +280,13 @@ class Jobs:
 
     def demand(self) -> QueuePlan:
         """What jobs begin with; UsageError where none are taken."""
-        if self._plan is None:
+        if self.plan is None:
             raise UsageError("this cluster takes no jobs: start shard 0 with --keep-alive, or a worker with --model")
-        return self._plan
+        return self.plan
 
     def settings(self, submission: Submission) -> Settings:
         """What a job would have, as far as the lead knows: what data has is the workers' to say."""
-        presets = self._plan.presets if self._plan is not None else {}
+        presets = self.plan.presets if self.plan is not None else {}
         return complete(presets, submission.stated, {"examples": 1})
 
     def leaves(self, worker: int, incarnation: int) -> None:

@@ -35,15 +35,10 @@ def idle_lines(
 
     `addresses` are the shards'. `ps` and `log_dir` are the flags that named the cluster, for commands that mean it too.
     """
-    if now.phase not in ("empty", "stopped") or now.workers or not (standing or _takes_jobs(now)):
+    if now.phase not in ("empty", "stopped") or now.workers or not now.takes_jobs:
         return []
     submit = shlex.join(["psctl", "submit", *typed({"ps": ps, "log_dir": log_dir}), "--model", "NAME"])
     return [_workers(standing, addresses), f"{submit} submits a job; NAME is one of {', '.join(OUR_MODELS)}"]
-
-
-def _takes_jobs(now: ClusterStatus) -> bool:
-    """The lead says so while it waits: of a cluster without standing workers nothing else tells."""
-    return "psctl submit" in now.waiting_for or "standing worker" in now.waiting_for
 
 
 def _workers(standing: Sequence[StandingWorker], addresses: Sequence[str]) -> str:

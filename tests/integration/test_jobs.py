@@ -113,7 +113,8 @@ def test_a_job_that_has_failed_is_not_the_clusters_end() -> None:
 
 def test_a_job_waits_for_a_standing_worker_and_newcomers_join_it() -> None:
     with standing(workers=0) as (cluster, client):
-        assert client.status().waiting_for == "a job (psctl submit), or a worker that brings one"
+        now = client.status()
+        assert (now.waiting_for, now.takes_jobs) == ("a job (psctl submit), or a worker that brings one", True)
         number = client.jobs.submit(job("a", steps=FOREVER))
         assert client.status().waiting_for == "a standing worker for job 1"
         with LightStanding(cluster.addresses) as one:
@@ -191,6 +192,7 @@ def test_what_the_lead_refuses() -> None:
             with pytest.raises(UsageError, match="this cluster takes no jobs: start shard 0 with --keep-alive"):
                 call()
         assert client.jobs.list() == ()
+        assert not client.status().takes_jobs
 
 
 def test_a_worker_that_brings_its_own_job_is_waited_for() -> None:

@@ -27,7 +27,7 @@ NAMES = "cifar10, embedding, linear, mnist"
 def test_status_of_a_cluster_that_waits_for_jobs_says_who_stands_by_and_how_to_submit_one(
     standing: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    empty = {"phase": EMPTY, "job": None, "workers": []}
+    empty = {"phase": EMPTY, "job": None, "workers": [], "takes_jobs": True}
     with FakeControl(status(0, waiting_for=IDLE, **empty)) as lead:
         lead.standing = [wire.StandingWorker(name=name) for name in standing]
         assert run(["status", "--ps", lead.address]) == 0
