@@ -162,9 +162,3 @@ def test_watch_of_a_launch_whose_lead_has_not_said_its_end(
             assert failed.value.exit_code == 4
         else:
             assert run(command) == 0
-
-
-def test_stop_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(PSClient, "stop", lambda self: 17)
-    assert run(["stop", "--ps", "a:1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"global_step": 17}
