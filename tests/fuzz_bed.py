@@ -51,7 +51,8 @@ def is_typed(said: Said, size: int) -> bool:
     """Whether a call ended as one may: well, with a reason of the tree, or because the caller did not wait."""
     code, reason, _ = said
     if reason:
-        return reason in error_classes() and error_classes()[reason].status is code
+        # The reason may arrive at the very end of the caller's patience.
+        return reason in error_classes() and code in (error_classes()[reason].status, grpc.StatusCode.DEADLINE_EXCEEDED)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return size > LIMIT
     return code in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
