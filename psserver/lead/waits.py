@@ -62,7 +62,10 @@ class Waits:
             lost = " and ".join(f"{worker} was lost" for worker in job.members.lost.values())
             why = f"{lost} and nobody took its place" if lost else "workers are missing"
             return Done(4, f"{why} for {limits.rejoin:g} s")
-        if job.phase == "RESTORING" and held_up and self._longer(limits.recovery, now):
+        if job.phase == "RESTORING" and not held_up:
+            # A worker is waited for now: a shard that goes meanwhile has all the time to come back.
+            self.begin()
+        elif job.phase == "RESTORING" and self._longer(limits.recovery, now):
             return Done(4, f"not gone on within {limits.recovery:g} s: the job waits for {self.reason(job)}")
         if job.awaits_first:
             return None

@@ -157,6 +157,23 @@ def test_who_goes_on_may_give_a_table_another_capacity() -> None:
         driver.join(3, parameters=table(5), defaults={})
 
 
+def test_a_shard_that_goes_while_a_worker_is_awaited_has_all_the_time_to_come_back() -> None:
+    """It came a moment after the lead, and its link breaks when nobody has come for long: that is another wait."""
+    driver = Driver(plan=EVERY_TWO, shards=2, limits=Limits(recovery=10), restored=restored(parameters=table(5)))
+    for begins, comes in ((0.0, 1.0), (1000.0, 1009.0)):
+        driver.job.shards.disconnect(1, 101, begins)
+        driver.job.tick(begins + 0.1)
+        driver.job.attendance.follow(1, 2, 101, "s1", comes)
+        driver.job.tick(comes + 0.1)
+    assert driver.job.done is None
+    driver.job.shards.disconnect(1, 101, 2000.0)
+    driver.job.tick(2000.1)
+    assert driver.job.done is None
+    driver.job.tick(2011.0)
+    assert driver.job.done is not None
+    assert driver.job.done.exit_code == 4
+
+
 @pytest.mark.parametrize("parameters", [W, table(0)])
 def test_a_job_without_capacities_is_restored_before_anybody_comes(parameters: Mapping[str, Signature]) -> None:
     driver = Driver(plan=EVERY_TWO, restored=restored(parameters=parameters))
