@@ -74,6 +74,7 @@ class Link:
         self._link_seconds = link_seconds
         self._reports: asyncio.Queue[wire.FollowRequest] = asyncio.Queue()
         self._overflow: wire.FollowRequest | None = None
+        self._unable: wire.FollowRequest | None = None
         self._mark = mark
         self._sent_mark = ""
         self._said = 0.0
@@ -117,8 +118,10 @@ class Link:
         self._reports.put_nowait(wire.FollowRequest(leaving=True))
 
     def unable(self, exit_code: int, reason: str) -> None:
-        """Tells the lead that the job has to end, with that exit code, for it cannot be carried out here."""
-        self._reports.put_nowait(wire.FollowRequest(unable=wire.Unable(exit_code=exit_code, reason=reason)))
+        """Tells the lead that the job has to end, with that exit code, for it cannot be carried out here; again after
+        a broken link."""
+        self._unable = wire.FollowRequest(unable=wire.Unable(exit_code=exit_code, reason=reason))
+        self._reports.put_nowait(self._unable)
 
     async def run(self) -> wire.Shutdown:
         """Follows the lead until it says that the job is over.
@@ -206,8 +209,9 @@ class Link:
             self.reduced(self._replay.reduced)
         if self._replay.saver.saved is not None:
             self.saved(self._replay.saver.saved)
-        if self._overflow is not None:
-            self._reports.put_nowait(self._overflow)
+        for report in (self._overflow, self._unable):
+            if report is not None:
+                self._reports.put_nowait(report)
         if self._leaving:
             self.leaving()
 

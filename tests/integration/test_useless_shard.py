@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from flaky_link import FlakyLink, links_between_shards
+from history import wait_for
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.errors import JobFailed, PsError
+from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.psserver.lead.limits import Limits
+from grpc_ps.psserver.link import Link
 from grpc_ps.psserver.round_updates import INLINE_BYTES
 
 # Of two parameters one lies on each of two shards.
@@ -53,6 +57,39 @@ def test_a_kernel_that_fails_ends_the_job(size: int, shard: int) -> None:
     assert isinstance(other, JobFailed)
     assert (other.exit_code, name in str(other)) == (4, True)
     assert (told[0], name in told[1]) == (4, True)
+
+
+def test_a_job_that_a_shard_cannot_carry_out_ends_so_though_the_link_breaks_at_that_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tell, losing = Link.unable, []
+
+    def lose(link: FlakyLink, cuts: int) -> None:
+        link.cut()
+        wait_for(lambda: link.cuts > cuts, "the cut")
+        link.release()
+
+    def unable(link: Link, *what: Any) -> None:
+        links[0].hold(to_client=False)
+        tell(link, *what)
+        losing.append(threading.Thread(target=lose, args=(links[0], links[0].cuts)))
+        losing[0].start()
+
+    def beyond(*arguments: Any) -> Any:
+        raise UsageError("the table is full")
+
+    monkeypatch.setattr(Link, "unable", unable)
+    with (
+        links_between_shards() as (through_link, links),
+        LocalCluster(2, presets={"steps": 3}, lead_seen_as=through_link) as cluster,
+    ):
+        cluster.servers[1]._replay._updates.apply = beyond  # type: ignore[method-assign]
+        told = end_of_training(cluster, 4)
+        ended = cluster.wait_ended()
+        losing[0].join()
+    name = f"shard 1 ({cluster.servers[1].address})"
+    assert told == (2, f"{name} failed: the table is full")
+    assert [getattr(one, "exit_code", None) for one in ended] == [2, 2]
 
 
 def test_a_decision_that_fails_ends_the_job() -> None:
