@@ -47,13 +47,16 @@ def importing_tensorflow() -> Iterator[None]:
 
     Its last act is to import Keras if that is installed: a third of six seconds of processor time, for what only Keras
     models need, and these import it themselves. While this lasts, that part of Keras is not to be found. Nor does the
-    collector look for garbage among objects that all stay.
+    collector look for garbage among objects that all stay. Where TensorFlow is there already nothing is hidden: another
+    thread may import Keras meanwhile, which would fail.
     """
-    without = _KERAS not in sys.modules
+    first = "tensorflow" not in sys.modules
+    without = first and _KERAS not in sys.modules
     if without:
         sys.modules[_KERAS] = None  # type: ignore[assignment]  # "There is none", to the import system.
-    collecting = gc.isenabled()
-    gc.disable()
+    collecting = first and gc.isenabled()
+    if collecting:
+        gc.disable()
     try:
         with quiet_stderr():
             yield

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 from grpc_ps.client.shared import channel_options
 from grpc_ps.client.shared.logs import ROOT, event, setup_logging
-from grpc_ps.client.shared.process import keep_freed_memory
+from grpc_ps.client.shared.process import importing_tensorflow, keep_freed_memory
 
 
 def run(text: str, **environment: str) -> str:
@@ -46,6 +48,18 @@ def test_mallopt_is_called() -> None:
 def test_other_systems_have_no_mallopt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not keep_freed_memory()
+
+
+def test_keras_is_hidden_from_the_first_import_of_tensorflow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that starts later in the same process must not break another thread's import of Keras."""
+    for name in ("tensorflow", "keras.src.optimizers"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with importing_tensorflow():
+        assert (sys.modules["keras.src.optimizers"], gc.isenabled()) == (None, False)
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    with importing_tensorflow():
+        assert ("keras.src.optimizers" in sys.modules, gc.isenabled()) == (False, True)
+    assert gc.isenabled()
 
 
 def test_client_names_load_on_use() -> None:
