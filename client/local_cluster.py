@@ -108,9 +108,11 @@ class LocalCluster:
 
     def _look(self) -> None:
         """Notes the ends of shards that have come since."""
-        if self._run is None:
+        # Another thread may close the cluster meanwhile.
+        run = self._run
+        if run is None:
             return
-        group = self._run.group
+        group = run.group
         while group.wait(time.monotonic()) is not None:
             pass
         failed = next((child for child in group.children if child.code), None)
