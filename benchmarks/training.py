@@ -110,9 +110,13 @@ def start_tensorflow(group: ProcessGroup, shards: int, workers: int, flags: Sequ
             group.start(f"worker {task}", [*command, "--job", "worker", "--task", str(task), "--go", str(go)])
         await_line(group, first, "INITIALIZED", START)
         go.touch()
-        # The others see it before it goes.
-        for task in range(1, workers):
-            await_line(group, group.children[shards + task], "INITIALIZED", START)
+        # The others, in any order, have seen it before it goes.
+        waiting = set(group.children[shards + 1 :])
+        for event in events(group, START) if waiting else ():
+            if isinstance(event, Line) and "INITIALIZED" in event.text:
+                waiting.discard(event.child)
+            if not waiting:
+                break
     return first
 
 
