@@ -64,11 +64,15 @@ class Noted:
 def sizes(monkeypatch: pytest.MonkeyPatch) -> Sizes:
     recorded = Sizes()
     open_channel = shard_client.open_channel
-    monkeypatch.setattr(
-        shard_client,
-        "open_channel",
-        lambda *args, **options: grpc.intercept_channel(open_channel(*args, **options), recorded),
-    )
+
+    def opened(*args: Any, **options: Any) -> grpc.Channel:
+        channel: Any = open_channel(*args, **options)
+        seen: Any = grpc.intercept_channel(channel, recorded)
+        # What close_channel waits by.
+        seen._connectivity_state = channel._connectivity_state
+        return seen
+
+    monkeypatch.setattr(shard_client, "open_channel", opened)
     return recorded
 
 

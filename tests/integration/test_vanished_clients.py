@@ -18,6 +18,7 @@ from local_cluster import LocalCluster
 from raw_worker import RawWorker, push
 
 from grpc_ps.client import PSClient
+from grpc_ps.client.channel import close_channel
 from grpc_ps.client.shared import channel_options
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.protos.control_pb2 import StatusRequest
@@ -144,7 +145,8 @@ def test_b66_a_quiet_connection_is_kept(monkeypatch: pytest.MonkeyPatch, attache
             worker._channel = grpc.insecure_channel(cluster.addresses, options=scaled(channel_options.CLIENT_OPTIONS))
             worker.stub = type(worker.stub)(worker._channel)
             states: list[grpc.ChannelConnectivity] = []
-            worker._channel.subscribe(states.append)
+            watch = states.append
+            worker._channel.subscribe(watch)
             worker.join([scalar()])
             stream = worker.attach() if attached else None
             wait_for(lambda: grpc.ChannelConnectivity.READY in states, "the connection")
@@ -158,3 +160,5 @@ def test_b66_a_quiet_connection_is_kept(monkeypatch: pytest.MonkeyPatch, attache
                 assert stream.answer()[0].HasField("release")
                 stream.cancel()
             worker.leave()
+            worker._channel.unsubscribe(watch)
+            close_channel(worker._channel)
