@@ -19,6 +19,7 @@ from grpc_ps.client.commands import launch_hosts
 from grpc_ps.client.commands.programs import program, run_worker, watch_worker
 from grpc_ps.client.commands.tables import counted, result_text
 from grpc_ps.client.commands.view import make_view
+from grpc_ps.client.hosts import addresses
 from grpc_ps.client.shared import flags, job_flags
 from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_options, checkpoint_settings
 from grpc_ps.client.shared.config_file import config_option
@@ -127,17 +128,16 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     own_flags = _faults(shards, workers + (values["backup"] or 0), values)
     stands = values["model"] is None
     out = sys.stderr if values["as_json"] else sys.stdout
-    elsewhere: dict[str, list[str]] = {}
     every_shard = [*_metrics_flags(values), *["--keep-alive"] * stands]
     if hosts:
         launch_hosts.validate(values["model"], _worker_flags(shards, workers, launch_hosts.without_files(said)))
         shard = [*shard_flags(said), *every_shard]
         assigned = launch_hosts.processes(hosts, values, shard=shard, worker=passed_on, own=own_flags)
-        if not values["ssh"]:
-            launch_hosts.show(assigned, as_json=values["as_json"])
+        elsewhere = launch_hosts.show_or_run(assigned, values)
+        if elsewhere is None:
             return
-        elsewhere = launch_hosts.by_ssh(assigned, values["grace"])
     else:
+        elsewhere = {}
         own_flags = _pinned(own_flags) if values["pin_cores"] else own_flags
         if not stands:
             _check(passed_on, values, out)
@@ -151,7 +151,7 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         log_dir=folder,
         own_flags=own_flags,
         elsewhere=elsewhere,
-        addresses=launch_hosts.addresses(hosts),
+        addresses=addresses(hosts),
         max_restarts=values["max_restarts"],
         checkpoints=checkpoints is not None,
         ready_timeout=values["ready_timeout"],

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from grpc_ps.client import certificates
 from grpc_ps.client.commands.programs import run_worker
 from grpc_ps.client.commands.tables import counted
-from grpc_ps.client.hosts import Assigned, Host, addresses, assign, parse_hosts, shared_cores
+from grpc_ps.client.hosts import Assigned, Host, assign, parse_hosts, shared_cores
 from grpc_ps.client.remote import ssh_command
 from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import Decorated, FilePath, Flag, flag_of, typed
@@ -168,7 +168,19 @@ def _protection(values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return typed(shard), typed({**ca, "token_file": f"{folder}/worker.token"})
 
 
-def show(assigned: Sequence[Assigned], *, as_json: bool) -> None:
+def show_or_run(assigned: Sequence[Assigned], values: Mapping[str, Any]) -> dict[str, list[str]] | None:
+    """Shows the processes' commands and returns None, or returns those that run them from here, with --ssh.
+
+    Raises:
+        UsageError: there is no ssh.
+    """
+    if values["ssh"]:
+        return _by_ssh(assigned, values["grace"])
+    _show(assigned, as_json=values["as_json"])
+    return None
+
+
+def _show(assigned: Sequence[Assigned], *, as_json: bool) -> None:
     """Prints each host's commands, for a shell there."""
     by_host: dict[str, list[Assigned]] = {}
     for process in assigned:
@@ -181,12 +193,8 @@ def show(assigned: Sequence[Assigned], *, as_json: bool) -> None:
         click.echo("\n".join([*([""] if number else []), f"# on {host}", *(process.line() for process in mine)]))
 
 
-def by_ssh(assigned: Sequence[Assigned], grace: float) -> dict[str, list[str]]:
-    """Returns the commands that run the processes from here, by their names; workers print their summary.
-
-    Raises:
-        UsageError: there is no ssh.
-    """
+def _by_ssh(assigned: Sequence[Assigned], grace: float) -> dict[str, list[str]]:
+    """Returns the commands that run the processes from here, by their names; workers print their summary."""
     ssh = shutil.which("ssh")
     if ssh is None:
         raise UsageError("--ssh: there is no command ssh here; without the flag the commands are shown")
@@ -197,6 +205,3 @@ def by_ssh(assigned: Sequence[Assigned], grace: float) -> dict[str, list[str]]:
         )
         for process in assigned
     }
-
-
-__all__ = ["TRANSIT_SECONDS", "addresses", "by_ssh", "hosts_from_flags", "hosts_options", "processes", "show", "sizes"]
