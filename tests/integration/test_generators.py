@@ -83,7 +83,12 @@ def test_generators_without_any_batch(mode: str) -> None:
 def test_the_last_step_ends_a_job_whose_generators_go_on(mode: str) -> None:
     trained = train(taped(10**9, 10**9, 1), mode=mode, steps=40)
     assert {one.read.global_step for one in trained} == {40}
-    assert next(one for one in trained if one.summary["worker"] == 2).summary["outcomes"] == {"APPLIED": 1}
+    of_one_batch = next(one for one in trained if one.summary["worker"] == 2).summary["outcomes"]
+    if mode == "sync":  # every round needs all three
+        assert of_one_batch == {"APPLIED": 1}
+    else:  # the others may make all 40 steps while it computes
+        assert sum(one.summary["outcomes"].get("APPLIED", 0) for one in trained) == 40
+        assert of_one_batch in ({"APPLIED": 1}, {"DONE": 1})
 
 
 def test_a_generator_that_fails_ends_its_worker_and_no_other() -> None:
