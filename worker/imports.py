@@ -14,6 +14,9 @@ from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import did_you_mean
 from grpc_ps.worker.failures import USERS_OWN, describe_error, is_ctrl_c
 
+# Names that an error lists: a module of somebody else's may have hundreds.
+_SHOWN = 10
+
 
 def check_place(flag: str, where: str, attribute: str) -> None:
     """Refuses what cannot be imported, without trying. `flag` is the flag with its value.
@@ -66,5 +69,6 @@ def find_attribute(flag: str, module: ModuleType, attribute: str, *, wanted: Cal
     if not hasattr(module, attribute):
         public = sorted(key for key, value in vars(module).items() if wanted(value) and not key.startswith("_"))
         hint = did_you_mean(attribute, public)
-        raise UsageError(f"{flag}: no {attribute}{hint}; there are: {', '.join(public) or 'none'}")
+        more = f" and {len(public) - _SHOWN} more" if len(public) > _SHOWN else ""
+        raise UsageError(f"{flag}: no {attribute}{hint}; there are: {', '.join(public[:_SHOWN]) or 'none'}{more}")
     return getattr(module, attribute)

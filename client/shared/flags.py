@@ -177,6 +177,27 @@ class _Strict:
 class Command(_Strict, click.Command):
     """A click command whose unknown options are errors with a suggestion; there are no abbreviations."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes what was typed; a word that no flag takes is refused, and a list that is given in two pieces."""
+        typed = list(args)
+        only_flags, ctx.allow_extra_args = not ctx.allow_extra_args, True
+        left = super().parse_args(ctx, args)
+        if only_flags and ctx.args:
+            hint = f" (did you mean --model {ctx.args[0]}?)" if "model" in ctx.params else ""
+            raise click.UsageError(f"unexpected argument {ctx.args[0]}{hint}", ctx)
+        if (flag := self._list_given_twice(ctx, typed)) is not None:
+            raise click.UsageError(f"{flag}: given twice; it takes one list: {flag} A,B", ctx)
+        return left
+
+    def _list_given_twice(self, ctx: click.Context, typed: list[str]) -> str | None:
+        """An option whose value is a list; click would take the last one and be silent about the others."""
+        given = self.make_parser(ctx).parse_args(args=typed)[2]
+        for param in set(given):
+            metavar = param.metavar if isinstance(param, click.Option) and not param.multiple else None
+            if metavar and metavar.endswith(",...") and given.count(param) > 1:
+                return param.opts[0]
+        return None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; an error that names a flag out of a file has its place there."""
         try:

@@ -58,7 +58,7 @@ def _unforeseen(prefix: str, error: Exception) -> int:
 def _writes() -> bool:
     """Whether stdout takes anything. If not, what is left goes nowhere: Python would complain of it at the end."""
     try:
-        print(flush=True)
+        print(end="", flush=True)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -74,6 +74,21 @@ def test_unknown_command_is_refused_with_a_suggestion() -> None:
     assert refusal(tool, "foo") == "unknown command foo; there are launch"
 
 
+@click.command(cls=Command)
+@click.option("--ps", metavar="HOST:PORT,...")
+@click.option("--model")
+def start(**flags: Any) -> None:
+    """Starts a model."""
+
+
+def test_words_that_no_flag_takes_and_lists_in_two_pieces_are_refused() -> None:
+    assert refusal(tell, "1", "x") == "unexpected argument x"
+    assert refusal(start, "mnist") == "unexpected argument mnist (did you mean --model mnist?)"
+    assert refusal(start, "--ps", "a:1", "--ps=b:1") == "--ps: given twice; it takes one list: --ps A,B"
+    # What is no list is as people write it behind an alias: the last one counts.
+    assert refusal(server, "--port", "1", "--port", "0", "--shard", "x").startswith("--shard x: must be")
+
+
 def test_a_flag_before_its_command_is_told_where_it_belongs() -> None:
     assert refusal(tool, "--steps", "3", "launch") == "--steps: comes after the command: prog COMMAND --steps ..."
     assert refusal(tool, "--nosuch", "launch") == "unknown option --nosuch"

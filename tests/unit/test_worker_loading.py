@@ -6,10 +6,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from grpc_ps.client.shared.errors import UsageError
+from grpc_ps.worker.imports import find_attribute
 from grpc_ps.worker.loading import check_model, model_factory
 
 MODEL = """
@@ -107,6 +109,14 @@ def test_what_is_refused_before_tensorflow(name: str, arguments: dict[str, float
     with pytest.raises(UsageError) as caught:
         check_model(name, arguments)
     assert str(caught.value) == says
+
+
+def test_of_many_names_some_are_listed() -> None:
+    module = ModuleType("many")
+    vars(module).update({f"f{number:02}": print for number in range(12)})
+    listed = ", ".join(f"f{number:02}" for number in range(10))
+    with pytest.raises(UsageError, match=f"^--model many:nosuch: no nosuch; there are: {listed} and 2 more$"):
+        find_attribute("--model many:nosuch", module, "nosuch")
 
 
 @pytest.mark.parametrize(
