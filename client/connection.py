@@ -19,7 +19,7 @@ RETRIED = (PeerUnreachable, PeerLost, Ending, Corrupt)
 _PAUSE = 0.2
 # Seconds that links must last to count as working, and how many breaks in a row are borne that come sooner.
 _SHORT_LIFE = 5.0
-# Seconds that an attempt may take longer than it was given: beyond them this process stood still.
+# Seconds that an attempt with its pause may take longer than it was given: beyond them this process stood still.
 _STOOD_STILL = 2.0
 _MAX_BREAKS = 10
 
@@ -95,27 +95,27 @@ class Connection:
         """Makes all links again after `error`, until `resume` has gone through; returns early when closed.
 
         `resume` gets the links and the sequence of the push that each shard holds whole. Raises the newest error if it
-        must not be tried again or cannot be in time; the links have ended then. A time for which this process stood
-        still does not count, once.
+        must not be tried again or cannot be in time; the links have ended then. There is one attempt at least, and a
+        time for which this process stood still does not count, once.
         """
         lived = time.monotonic() - self._links.opened if self._links else 0.0
         self._breaks = 1 if lived > _SHORT_LIFE else self._breaks + 1
-        begin = time.monotonic()
-        stood_still = False
+        begin, left, stood_still = time.monotonic(), self._patience, False
         event(_LOGGER, "link_broken", why=error)
         while not self._closed:
-            left = begin + self._patience - time.monotonic()
             if not isinstance(error, RETRIED) or self._breaks > _MAX_BREAKS or left <= 0:
                 self._drop()
                 raise error
-            left, tried = max(left, _PAUSE), time.monotonic()
+            given, tried = max(left, _PAUSE), time.monotonic()
             try:
-                resume(*self._attach(left))
+                resume(*self._attach(given))
             except PsError as again:
                 error = again
-                if not stood_still and time.monotonic() - tried > left + _STOOD_STILL:
-                    begin, stood_still = time.monotonic(), True
                 time.sleep(_PAUSE)
+                # Looked at behind the pause: it may have stood still in there, too.
+                if not stood_still and time.monotonic() - tried > given + _PAUSE + _STOOD_STILL:
+                    begin, stood_still = time.monotonic(), True
+                left = begin + self._patience - time.monotonic()
             else:
                 event(_LOGGER, "link_restored", seconds=time.monotonic() - begin)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from fake_shards import GRADIENTS, FakeLead, FakeShard, answer, session, values
@@ -120,26 +121,49 @@ def test_the_first_time_is_waited_for_longer_than_later_ones() -> None:
     assert max(later) <= 0.3
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_links_are_tried_once_more_by_a_process_that_stood_still(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Stopped for an hour in the middle of an attempt: the shard may have been there all the time."""
-    hours = [0]
-    now = time.monotonic
-    monkeypatch.setattr("grpc_ps.client.connection.time.monotonic", lambda: now() + 3600 * hours[0])
+class _Stopped(_Refusing):
+    """Refuses until it was asked more than `refusals` times; this process stops for an hour wherever `stops` says."""
 
-    class Stopped(_Refusing):
-        def attached(self, timeout: float) -> wire.Attached:
-            self.timeouts.append(timeout)
-            if len(self.timeouts) > times:
-                return wire.Attached(boot=7)
-            hours[0] += 1
-            raise PeerUnreachable("a:1: no answer")
+    def __init__(self, stops: tuple[str, ...], refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._stops, self._refusals = stops, refusals
+        self._hours = 0
+        clock = SimpleNamespace(monotonic=self._now, sleep=lambda seconds: self._at("in a pause"))
+        monkeypatch.setattr("grpc_ps.client.connection.time", clock)
+        monkeypatch.setattr("grpc_ps.client.connection.event", lambda *what, **more: self._at("before an attempt"))
 
-    shard = Stopped()
-    connection = Connection([shard], Identity(), None, timeout=5.0, first_timeout=5.0)  # type: ignore[list-item]
-    if times == 1:
+    def _now(self) -> float:
+        return time.monotonic() + 3600 * self._hours
+
+    def _at(self, place: str) -> None:
+        self._hours += place in self._stops
+
+    def attached(self, timeout: float) -> wire.Attached:
+        self.timeouts.append(timeout)
+        if len(self.timeouts) > self._refusals:
+            return wire.Attached(boot=7)
+        self._at("in an attempt")
+        raise PeerUnreachable("a:1: no answer")
+
+    def recover(self) -> None:
+        connection = Connection([self], Identity(), None, timeout=60.0, first_timeout=60.0)  # type: ignore[list-item]
         connection.recover(PeerLost("a:1: reset"), lambda links, held: None)
-    else:
-        with pytest.raises(PeerUnreachable):
-            connection.recover(PeerLost("a:1: reset"), lambda links, held: None)
+
+
+@pytest.mark.parametrize(
+    ("place", "refusals"), [("before an attempt", 0), ("in an attempt", 1), ("in a pause", 1), ("nowhere", 9)]
+)
+def test_links_are_tried_once_more_by_a_process_that_stood_still(
+    place: str, refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped for an hour, wherever that is: the shard may have been there all the time."""
+    shard = _Stopped((place,), refusals, monkeypatch)
+    shard.recover()
+    assert len(shard.timeouts) == refusals + 1
+
+
+def test_a_process_that_stands_still_again_and_again_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = _Stopped(("in an attempt", "in a pause"), 9, monkeypatch)
+    with pytest.raises(PeerUnreachable):
+        shard.recover()
     assert len(shard.timeouts) == 2
