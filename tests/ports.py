@@ -16,6 +16,20 @@ def held_port() -> Iterator[int]:
         yield port
 
 
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """A port for a server that must be told one before it starts, and that Linux gives to nobody else meanwhile.
+
+    It has such a port, though somebody is bound to it, if both of them ask to share it and nobody listens; whoever asks
+    for any port gets another one.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        port: int = keeper.getsockname()[1]
+        yield port
+
+
 def free_port() -> int:
     """A port that nobody has at this moment: for commands that must be told one before they start."""
     with held_port() as port:

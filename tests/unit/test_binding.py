@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from ports import has_ipv6
@@ -33,15 +33,42 @@ class Bound:
 
 @contextmanager
 def listener(address: str) -> Iterator[int]:
-    """Somebody else, who listens on a port of that address; "::" means both families, "::only" IPv6 alone."""
+    """Somebody else, who listens on a port of that address; "::" means both families, "::only" IPv6 alone.
+
+    What else runs on this machine has that port in neither family.
+    """
     host, only, _ = address.partition("only")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as holder:
-        if ":" in host:
-            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(only) or host == "::1")
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((host, 0))
-        holder.listen()
-        yield holder.getsockname()[1]
+    with ExitStack() as stack:
+        for _ in range(100):
+            holder = stack.enter_context(opened(":" in host))
+            if ":" in host:
+                holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(only) or host == "::1")
+            holder.bind((host, 0))
+            port = holder.getsockname()[1]
+            if (host == "::" and not only) or is_free(port, ipv6=":" not in host):
+                holder.listen()
+                yield port
+                return
+        pytest.fail("no port is free in both families")
+
+
+def opened(ipv6: bool) -> socket.socket:
+    """A socket as a server's."""
+    found = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return found
+
+
+def is_free(port: int, *, ipv6: bool) -> bool:
+    """Whether nobody has that port in that family."""
+    with opened(ipv6) as probe:
+        if ipv6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            probe.bind(("::" if ipv6 else "0.0.0.0", port))
+        except OSError:
+            return False
+    return True
 
 
 @needs_ipv6

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,8 @@ import psutil
 import pytest
 from fake_programs import install_programs
 from fake_ssh import SSH
-from ports import free_port
+from history import wait_for
+from ports import kept_port
 
 from grpc_ps.client.commands.group import run
 from grpc_ps.client.shared.errors import JobFailed
@@ -64,9 +64,10 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
         monkeypatch.setenv("WORKERS", "2")
         monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
         there = f"bin={tmp_path}/bin"
-        Path("hosts").write_text(f"127.0.0.1:{free_port()} ps=1 {there}\n{second} workers=2 cores=3 {there}\n")
         flags = ["--hosts", "hosts", "--ssh", "--insecure", "--model", "linear", "--log-dir", "logs", "--grace", "5"]
-        return run(["launch", *flags])
+        with kept_port() as port:
+            Path("hosts").write_text(f"127.0.0.1:{port} ps=1 {there}\n{second} workers=2 cores=3 {there}\n")
+            return run(["launch", *flags])
 
     return start
 
@@ -98,19 +99,12 @@ def ssh_of(index: str) -> psutil.Process:
     raise AssertionError(f"no ssh for worker {index}")
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def when(text: str, log: str, act: Callable[[], object]) -> threading.Thread:
     """Does something once a log of the launch has a line."""
 
     def wait() -> None:
         path = Path("logs") / log
-        until(lambda: path.exists() and text in path.read_text())
+        wait_for(lambda: path.exists() and text in path.read_text(), f"{text} in {log}", 90)
         act()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -118,7 +112,11 @@ def when(text: str, log: str, act: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and needs 127.0.0.2")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and needs 127.0.0.2"),
+    # Each process is one of ssh and one of psctl, too.
+    pytest.mark.timeout(300),
+]
 
 
 def test_all_hosts_end_by_themselves(launch: Launch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,4 +170,4 @@ def test_a_connection_that_breaks_leaves_nothing_behind(launch: Launch) -> None:
         launch(STAYS)
     thread.join(10)
     assert found
-    until(lambda: not lives("worker") and not lives("ps"))
+    wait_for(lambda: not lives("worker") and not lives("ps"), "the end of all", 60)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from fake_control import FakeControl, job, status
+from ports import held_port
 from printed_tables import table_rows
 from rich.console import Console
 
@@ -236,10 +237,8 @@ def test_watch_ends_well_when_the_lead_goes(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_watch_of_a_lead_that_was_never_there() -> None:
-    with FakeControl() as lead:
-        address = lead.address
-    with pytest.raises(PeerUnreachable, match=f"^{address}: "):
-        run(["watch", "--ps", address, "--interval", "0.001"])
+    with held_port() as port, pytest.raises(PeerUnreachable, match=f"^127.0.0.1:{port}: "):
+        run(["watch", "--ps", f"127.0.0.1:{port}", "--interval", "0.001"])
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "x"])
