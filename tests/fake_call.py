@@ -109,7 +109,7 @@ def read(*responses: bytes) -> tuple[wire.Answer, np.ndarray]:
 
 def until(holds: Callable[[], bool]) -> None:
     """Waits for what another thread does."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.001)

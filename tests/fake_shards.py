@@ -13,7 +13,7 @@ from grpc_ps.client.parameters import Parameters
 from grpc_ps.client.session import TrainingSession
 from grpc_ps.client.shared.blocks import ParameterSpec, place
 from grpc_ps.client.shared.codec import detach_chunk
-from grpc_ps.client.shared.errors import PeerLost, PsError
+from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable, PsError
 from grpc_ps.client.shared.image import Bytes, Layout
 from grpc_ps.protos import job_pb2
 from grpc_ps.protos import parameter_server_pb2 as wire
@@ -134,14 +134,19 @@ def _name(message: wire.PushPullRequest) -> str:
 
 
 class FakeLead:
-    """Takes heartbeats; `response` may be changed by the test."""
+    """Takes heartbeats; `response` may be changed by the test.
+
+    It leaves when it has told the end a hundred times: else a session that a test leaves as it is would beat for ever.
+    """
 
     address = "lead:1"
+    LEAVES_AFTER = 100
 
     def __init__(self) -> None:
         self.response: wire.HeartbeatResponse | PsError = wire.HeartbeatResponse()
         self.reports: list[wire.ReportRequest] = []
         self.requests: list[wire.HeartbeatRequest] = []
+        self._ends = 0
 
     def report(self, request: wire.ReportRequest) -> None:
         self.reports.append(request)
@@ -150,6 +155,9 @@ class FakeLead:
         self.requests.append(request)
         if isinstance(self.response, PsError):
             raise self.response
+        self._ends += self.response.done
+        if self._ends > self.LEAVES_AFTER:
+            raise PeerUnreachable(f"{self.address}: has left")
         return self.response
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from fake_shards import GRADIENTS, FakeLead, FakeShard, Scripted, answer, done, session, values
+from history import wait_for
 
 from grpc_ps.client.session import Reply
 from grpc_ps.client.shared.blocks import ParameterSpec
@@ -96,9 +97,14 @@ def test_push_that_was_cut_short_is_sent_again_if_its_outcome_is_not_known() -> 
     one = session(shard, **SMALL)
     one.begin()
     one.send(GRADIENTS, 1)
-    threading.Timer(0.01, lambda: shard.streams[-1].say(answer(2, 1, 1))).start()
+
+    def answered() -> None:
+        wait_for(lambda: len(shard.streams) > 1 and "end" in shard.sent(1), "the push, whole")
+        shard.streams[1].say(answer(2, 1, 1))
+
+    threading.Thread(target=answered, daemon=True).start()
     assert one.wait().outcome == "APPLIED"
-    assert shard.sent(1)[:3] == ["attach", "ask 1", "push 1"]
+    assert shard.sent(1) == ["attach", "ask 1", "push 1", "end"]
 
 
 def test_worker_without_data_says_so_and_waits_for_the_end() -> None:

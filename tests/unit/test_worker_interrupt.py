@@ -34,7 +34,8 @@ if "fork" in sys.argv:
     os.read(here, 1)
     os.kill(child, signal.SIGTERM)
     print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-if "short" in sys.argv: interrupt.grace = 0.2
+# Else longer than a test waits, so that nothing but what it tests ends the process.
+interrupt.grace = 0.2 if "short" in sys.argv else 300.0
 session = Session()
 if "member" in sys.argv: interrupt.watch(session)
 if "native" in sys.argv:
