@@ -20,6 +20,8 @@ while True:
     signal.pause()
 """
 )
+# Says to each worker that all have come, and then does nothing.
+GATHERING = SHARD.replace("    peer.recv(1)", "    peer.sendall(b'.')\nsignal.pause()")
 PATIENT = JOINED + "print('patient', flush=True); signal.pause()"
 
 
@@ -65,8 +67,8 @@ def test_the_cluster_file_says_where_a_shard_has_its_figures(plan, tmp_path):
 
 
 def test_first_failure_ends_all_with_its_code_and_last_lines(plan, tmp_path):
-    failing = JOINED + "print('NaN in w', file=sys.stderr)\nif flags.index == 1: sys.exit(5)\nsignal.pause()"
-    outcome, seen = run(plan(workers=3, worker=failing))
+    failing = "peers[0].recv(1)\nprint('NaN in w', file=sys.stderr)\nif flags.index == 1: sys.exit(5)\nsignal.pause()"
+    outcome, seen = run(plan(workers=3, worker=JOINED + failing, shard=GATHERING))
     assert outcome.exit_code == 5
     assert outcome.reason == "worker 1 failed with exit code 5"
     assert outcome.last_lines == ("[worker 1] joined", "[worker 1] NaN in w")

@@ -164,7 +164,11 @@ def test_a_shard_that_never_served_is_started_again_without_checkpoints(plan: Ca
     assert seen.restarts() == ["restart ps 0 (signal 9), 1 of 2", "restart ps 1 (signal 9), 2 of 2"]
 
 
-def test_a_signal_ends_the_cluster_while_a_restart_is_due(plan: Callable[..., LaunchPlan]) -> None:
+def test_a_signal_ends_the_cluster_while_a_restart_is_due(
+    plan: Callable[..., LaunchPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
+        monkeypatch.setattr(f"grpc_ps.client.restarts.{name}", 600.0)  # longer than a test may take
     seen = Acting(lambda: len(seen.restarts()) == 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
     outcome, _ = run(plan(worker=worker(greeted=KILL), max_restarts=9), seen)
     assert (outcome.exit_code, outcome.reason, outcome.restarts) == (143, "ended by SIGTERM", 2)
