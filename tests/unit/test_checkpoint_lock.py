@@ -42,7 +42,7 @@ def test_b75_a_released_folder_is_the_same_job_again(tmp_path, caplog):
     first.release()
     with caplog.at_level(logging.INFO):
         second = taken(tmp_path, run=7)
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("grpc_ps.client.shared")]
     assert read_mark(tmp_path) == second.mark != mark
     second.release()
 
@@ -58,7 +58,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_b75_a_dead_owners_lock_is_taken_over_and_said(tmp_path, caplog):
     process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path, str(RUN)])
-    assert process.wait(30) == -9
+    assert process.wait(60) == -9
     dead = read_mark(tmp_path)
     with caplog.at_level(logging.WARNING):
         folder = taken(tmp_path, run=7)

@@ -144,7 +144,7 @@ def test_b92_a_full_disk_costs_a_warning_and_no_value(
     assert check_whole(tmp_path) == {".": {"loss": [1, 2, 3, 4, 5, 6, 7, 8]}}
     # Twice full, so twice told.
     why = "No space left on device; it is tried again"
-    assert log.lines == [f'summaries_not_written folder={tmp_path} why="{why}"'] * 2
+    assert log.of("summaries_not_written") == [f'summaries_not_written folder={tmp_path} why="{why}"'] * 2
 
 
 def test_what_cannot_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_had_yet_is_written_later(tmp_path: Path, log: S
     folder.flush()
     folder.close()
     assert recorded(tmp_path / "job") == {"loss": [1]}
-    assert log.lines == []
+    assert log.of("summaries_not_written") == []
 
 
 def test_a_folder_that_stays_taken_is_told_once(tmp_path: Path, log: ShardLog) -> None:
@@ -188,4 +188,4 @@ def test_a_folder_that_stays_taken_is_told_once(tmp_path: Path, log: ShardLog) -
         folder.flush()
     taken.close()
     why = "another process writes there; it is tried again"
-    assert log.lines == [f'summaries_not_written folder={tmp_path} why="{why}"']
+    assert log.of("summaries_not_written") == [f'summaries_not_written folder={tmp_path} why="{why}"']
