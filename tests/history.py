@@ -106,7 +106,9 @@ class History:
     @property
     def step(self) -> int:
         """The global step as shard 0 has it."""
-        return self.updates[0][-1].step if self.updates and self.updates[0] else 0
+        # Looked up once: a rollback puts another list in its place.
+        first = self.updates[0] if self.updates else []
+        return first[-1].step if first else 0
 
     def of(self, kind: type[Any], shard: int = 0) -> list[Any]:
         """The entries of one kind, in order."""

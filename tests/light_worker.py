@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from grpc_ps.client.shared.errors import Fenced, PeerLost, PeerUnreachable, Roll
 from grpc_ps.client.shared.faults import Faults
 from grpc_ps.client.shared.security import Security
 
-DEADLINE = 60.0
+if TYPE_CHECKING:  # It needs TensorFlow, which small processes do without.
+    from local_cluster import LocalCluster
+
+DEADLINE = 100.0
 
 # What a worker pushes: (worker index, batch number, parameters) -> (gradients, examples).
 Gradient = Callable[[int, int, Mapping[str, np.ndarray]], tuple[Mapping[str, np.ndarray], int]]
@@ -163,10 +166,25 @@ def _read(client: PSClient) -> Mapping[str, np.ndarray]:
     raise last
 
 
+def gathered(cluster: LocalCluster, count: int, gradient: Gradient) -> Gradient:
+    """The same, but nobody computes while one of `count` workers is missing.
+
+    Whoever starts last would else find that the others have done it all, and that the shards have gone.
+    """
+
+    def compute(worker: int, batch: int, parameters: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], int]:
+        cluster.until_members(count)
+        return gradient(worker, batch, parameters)
+
+    return compute
+
+
 def abandon(session: TrainingSession) -> None:
     """Ends a session as a killed process would: no heartbeat any more, links cut, and nobody is told."""
     session._on_leave = lambda: None
     session.leave()
+    # A heartbeat that is under way would look, to the heir of the index, like one of a holder that lives.
+    session._heartbeat._thread.join(DEADLINE)
 
 
 def run_workers(count: int, work: Callable[[int], Outcome]) -> list[Outcome]:

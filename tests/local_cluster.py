@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from history import History
+from history import History, wait_for
 
 from grpc_ps.psserver.config import ShardConfig
 from grpc_ps.psserver.lead.limits import Limits
@@ -67,12 +68,34 @@ class LocalCluster:
 
         return self.call(count())
 
-    def wait_staged(self, expected: list[int], seconds: float = 10.0) -> None:
+    def wait_staged(self, expected: list[int], seconds: float = DEADLINE) -> None:
         """Waits until the shards hold that much memory for pushes: a stream's end is noticed a moment later."""
         deadline = time.monotonic() + seconds
         while (staged := self.staged_bytes()) != expected:
             assert time.monotonic() < deadline, f"staged bytes are {staged}, not {expected}"
             time.sleep(0.01)
+
+    @property
+    def _job(self) -> Any:
+        lead: Any = self.servers[0]
+        return lead._coordinator.job
+
+    def until_members(self, count: int) -> None:
+        """Waits until the job has that many workers, or is over: then some have left before the others."""
+        wait_for(lambda: len(self._job.members) >= count or self._job.done is not None, f"{count} workers")
+
+    def end_lease(self, worker: int) -> None:
+        """Lets the lease of a worker that beats no more end now, however long leases are.
+
+        With short ones every other worker would be lost, too, whose process or thread gets no processor for as long.
+        """
+
+        async def end() -> None:
+            member = self._job.members.at(worker)
+            if member is not None:
+                member.last_beat = -math.inf
+
+        self.call(end())
 
     def __enter__(self) -> LocalCluster:
         self._thread.start()

@@ -25,7 +25,7 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Apply, Entry
 from grpc_ps.psserver.server import ShardServer
 
-LIMITS = Limits(lease=2.0, recovery=20.0, save=10.0, retry=0.4, start=20.0, rejoin=20.0)
+LIMITS = Limits(lease=5.0, recovery=20.0, save=10.0, retry=0.4, start=20.0, rejoin=20.0)
 
 At = Callable[[int, str], None]
 
@@ -264,15 +264,6 @@ class RecoveryBed(LocalCluster):
             return self.ended[shard].exception()
 
         return self.call(wait(), seconds + 5)
-
-    def until_members(self, count: int) -> None:
-        """Waits until the job has that many workers, or is over: then some have left before the others."""
-        wait_for(lambda: len(self._job.members) >= count or self._job.done is not None, f"{count} workers", 20)
-
-    @property
-    def _job(self) -> Any:
-        lead: Any = self.servers[0]
-        return lead._coordinator.job
 
     def at_step(self, step: int, action: Callable[[], None], shard: int = 0) -> None:
         """Does something, once, when a shard is about to apply the update to that step."""

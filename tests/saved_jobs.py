@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from light_worker import Gradient, Outcome, run_worker, run_workers
+from light_worker import Gradient, Outcome, gathered, run_worker, run_workers
 from recovery_bed import RecoveryBed
 
 from grpc_ps.client.shared.blocks import ParameterSpec
@@ -40,15 +40,10 @@ def training(
     With `together` nobody computes while one is missing: else the rest may be done before it has come again.
     """
     options = {"rejoin": True, **options}
-
-    def gathered(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[Mapping[str, np.ndarray], int]:
-        if together:
-            bed.until_members(count)
-        return gradient(worker, batch, parameters)
-
+    compute = gathered(bed, count, gradient) if together else gradient
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(
-            run_workers, count, lambda number: run_worker(bed.addresses, SPECS, gathered, index=number, **options)
+            run_workers, count, lambda number: run_worker(bed.addresses, SPECS, compute, index=number, **options)
         )
         yield done
         done.result(60)

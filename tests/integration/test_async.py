@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 from history import wait_for
-from light_worker import constant, final_values, run_worker, run_workers, scalar
+from light_worker import constant, final_values, gathered, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
@@ -83,14 +83,16 @@ def test_a_worker_computes_on_one_step_of_all_shards(chunk_bytes: int, size: int
         return {name: np.ones_like(array) for name, array in values.items()}, 1
 
     with LocalCluster(3, presets={**EXACT, "steps": 90}, chunk_bytes=chunk_bytes) as cluster:
-        done = run_workers(3, lambda _: run_worker(cluster.addresses, parameters, gradient))
+        compute = gathered(cluster, 3, gradient)
+        done = run_workers(3, lambda _: run_worker(cluster.addresses, parameters, compute))
     assert sum(outcome.outcomes["APPLIED"] for outcome in done) == 90
 
 
 def test_b39_steps_is_a_hard_limit() -> None:
     """Fault B39: 4 workers, 101 steps: exactly 101 updates, and everybody is told the same last step."""
     with LocalCluster(2, presets={**EXACT, "steps": 101}) as cluster:
-        done = run_workers(4, lambda _: run_worker(cluster.addresses, [scalar()], constant(1.0)))
+        ones = gathered(cluster, 4, constant(1.0))
+        done = run_workers(4, lambda _: run_worker(cluster.addresses, [scalar()], ones))
         ended = cluster.wait_ended()
     assert sum(outcome.outcomes["APPLIED"] for outcome in done) == 101
     assert {outcome.global_step for outcome in done} == {101}
@@ -138,7 +140,8 @@ def test_b03_four_workers_at_once_initialise_once_and_start_equal() -> None:
 def test_b13_a_shard_without_blocks_takes_part() -> None:
     """Fault B13: five shards and two scalars."""
     with LocalCluster(5, presets={**EXACT, "steps": 20}) as cluster:
-        done = run_workers(2, lambda _: run_worker(cluster.addresses, [scalar("w"), scalar("b")], constant(1.0)))
+        ones = gathered(cluster, 2, constant(1.0))
+        done = run_workers(2, lambda _: run_worker(cluster.addresses, [scalar("w"), scalar("b")], ones))
         ended = cluster.wait_ended()
     assert sum(outcome.outcomes["APPLIED"] for outcome in done) == 20
     assert ended == [None] * 5

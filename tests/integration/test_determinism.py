@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from light_worker import Crash, Outcome, run_worker, run_workers
+from light_worker import DEADLINE, Crash, Outcome, run_worker, run_workers
 from local_cluster import LocalCluster
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.parts import Push
 
 # More than one block, several chunks of 64 KiB, and the start and end of a run of blocks on every shard.
@@ -69,7 +68,7 @@ class Arrivals:
         before = order.index(place) - 1
         if self._seed is not None and before >= 0:
             with self._news:
-                assert self._news.wait_for(lambda: step * WORKERS + order[before] in self._whole, 20)
+                assert self._news.wait_for(lambda: step * WORKERS + order[before] in self._whole, DEADLINE)
 
     def gradient(self, worker: int, batch: int, values: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
         if batch == self._crash_at:
@@ -90,17 +89,15 @@ def initial() -> dict[str, np.ndarray]:
 def bits(rule: str, *, shards: int, chunk_bytes: int, order: int | None, crash_at: int | None = None) -> bytes:
     """Trains; returns the bytes of all parameters."""
     presets = {"learning_rate": 0.05, **EVERY_RULE[rule], "mode": "sync", "workers": WORKERS, "steps": STEPS}
-    limits = Limits(lease=0.7 if crash_at is not None else 10.0)
-    with LocalCluster(shards, presets=presets, limits=limits, chunk_bytes=chunk_bytes) as cluster:
+    with LocalCluster(shards, presets=presets, chunk_bytes=chunk_bytes) as cluster:
         arrivals = Arrivals(cluster, order, crash_at)
 
         def work(number: int) -> Outcome:
-            lives = (
-                run_worker(cluster.addresses, SPECS, arrivals.gradient, initial=initial(), index=number)
-                for _ in range(2)
-            )
-            # Whoever is killed has another one in its place.
-            return next(outcome for outcome in lives if outcome.last is not None)
+            outcome = run_worker(cluster.addresses, SPECS, arrivals.gradient, initial=initial(), index=number)
+            if outcome.last is None:  # it was killed, and has another one in its place
+                cluster.end_lease(number)
+                outcome = run_worker(cluster.addresses, SPECS, arrivals.gradient, initial=initial(), index=number)
+            return outcome
 
         done = run_workers(WORKERS, work)
         assert cluster.wait_ended() == [None] * shards

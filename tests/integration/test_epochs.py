@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from history import History
-from light_worker import Crash, Outcome, run_worker, run_workers
+from light_worker import Crash, Outcome, gathered, run_worker, run_workers
 from local_cluster import LocalCluster
 
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Stop
 
 EXAMPLES, EPOCHS = 100, 2
@@ -63,11 +62,13 @@ class Numbered:
 def run(cluster: LocalCluster, data: Numbered, workers: int, **more: Any) -> list[Outcome]:
     """Workers that train to the end of the job, and one more in the place of whoever is killed."""
     cluster.history.keep_images = True
+    gradient = gathered(cluster, workers, data.gradient)
 
     def work(number: int) -> Outcome:
-        outcome = run_worker(cluster.addresses, [data.spec], data.gradient, index=number, **more)
+        outcome = run_worker(cluster.addresses, [data.spec], gradient, index=number, **more)
         if outcome.last is None:  # it was killed
-            outcome = run_worker(cluster.addresses, [data.spec], data.gradient, index=number, **more)
+            cluster.end_lease(number)
+            outcome = run_worker(cluster.addresses, [data.spec], gradient, index=number, **more)
         return outcome
 
     done = run_workers(workers, work)
@@ -88,7 +89,7 @@ def test_every_example_is_used_once_an_epoch_though_a_worker_is_killed(mode: str
         "batch_size": 7,
         "learning_rate": 1.0,
     }
-    with LocalCluster(1, presets=presets, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(1, presets=presets) as cluster:
         data = Numbered(cluster.history, 7, killed=1, at=5 if mode == "sync" else 10)
         done = run(cluster, data, 3)
     history = cluster.history

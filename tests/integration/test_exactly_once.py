@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from commands import Command
 from flaky_link import links_to
 from history import History
 from light_process import light_process
-from light_worker import Outcome, constant, final_values, run_worker, scalar
+from light_worker import DEADLINE, Outcome, constant, final_values, run_worker, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.psserver.lead.limits import Limits
@@ -65,7 +66,7 @@ def test_b40_the_answer_is_lost_after_the_update(shards: int, cut: int) -> None:
 
 def test_b40_an_answer_comes_after_the_deadline_of_other_calls() -> None:
     """Fault B40: nothing arrives at the worker while three heartbeats time out; that is no reason to push again."""
-    with LocalCluster(1, presets=EXACT, limits=Limits(lease=3.0)) as cluster, links_to(cluster.addresses) as [link]:
+    with LocalCluster(1, presets=EXACT, limits=Limits(lease=6.0)) as cluster, links_to(cluster.addresses) as [link]:
         coordinator: Any = cluster.servers[0]._coordinator
         beats, beat, held = threading.Semaphore(0), coordinator.beat, False
 
@@ -94,15 +95,19 @@ def test_b40_an_answer_comes_after_the_deadline_of_other_calls() -> None:
 
 def test_b40_an_answer_comes_after_the_end_of_the_lease() -> None:
     """Fault B40: the push counts, its worker is fenced, joins again and goes on behind it."""
-    with LocalCluster(1, presets=EXACT, limits=Limits(lease=1.0)) as cluster, links_to(cluster.addresses) as [link]:
+    with LocalCluster(1, presets=EXACT) as cluster, links_to(cluster.addresses) as [link]:
+        held = threading.Event()
 
         def hold(shard: int, entry: Entry) -> None:
             if isinstance(entry, Apply) and entry.step == 10:
                 link.hold()
+                held.set()
 
         cluster.history.hooks.append(hold)
 
         def release() -> None:
+            assert held.wait(30)
+            cluster.end_lease(0)
             cluster.history.until(lambda: bool(lost(cluster.history)))
             link.release()
 
@@ -120,9 +125,11 @@ def test_b40_an_answer_comes_after_the_end_of_the_lease() -> None:
 @pytest.mark.parametrize("at", [30, 31])
 def test_b40_a_process_is_stopped_for_longer_than_its_lease_and_continued(at: int) -> None:
     """Fault B40: a ghost of its own first life is refused; the process joins again and the sum is exact."""
-    with LocalCluster(2, presets=EXACT, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(2, presets=EXACT) as cluster:
+        stop = StopAt(cluster, at)
         with Command(*light_process(cluster.addresses, rejoin=True)) as worker:
-            stop_at(cluster, worker, at)
+            stop.await_stop(worker)
+            cluster.end_lease(0)
             cluster.history.until(lambda: bool(lost(cluster.history)))
             assert 0 < cluster.history.step < 100
             worker.process.send_signal(signal.SIGCONT)
@@ -135,9 +142,11 @@ def test_b40_a_process_is_stopped_for_longer_than_its_lease_and_continued(at: in
 
 def test_b40_a_stopped_process_finds_its_index_taken() -> None:
     """Design 6: fenced, it may come back, and not where another one lives."""
-    with LocalCluster(1, presets={**EXACT, "steps": 0}, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(1, presets={**EXACT, "steps": 0}) as cluster:
+        stop = StopAt(cluster, 30)
         with Command(*light_process(cluster.addresses, rejoin=True, index=0)) as ghost:
-            stop_at(cluster, ghost, 30)
+            stop.await_stop(ghost)
+            cluster.end_lease(0)
             cluster.history.until(lambda: bool(lost(cluster.history)))
             with Command(*light_process(cluster.addresses, index=0)) as heir:
                 heir.until(r"^step \d+")
@@ -151,14 +160,24 @@ def test_b40_a_stopped_process_finds_its_index_taken() -> None:
     assert float(values["w"]) == -step / 1024
 
 
-def stop_at(cluster: LocalCluster, worker: Command, step: int) -> None:
-    """Stops the process as soon as that step is applied: its answer is under way."""
-    stopped = threading.Event()
+class StopAt:
+    """Stops a process as soon as a step is applied: its answer is under way.
 
-    def stop(shard: int, entry: Entry) -> None:
-        if shard == 0 and isinstance(entry, Apply) and entry.step == step:
-            worker.process.send_signal(signal.SIGSTOP)
-            stopped.set()
+    To be made before the process, which may be there sooner than the test is told that it has started.
+    """
 
-    cluster.history.hooks.append(stop)
-    assert stopped.wait(30), worker.text
+    def __init__(self, cluster: LocalCluster, step: int) -> None:
+        self._step = step
+        self._process: SimpleQueue[Command] = SimpleQueue()
+        self._stopped = threading.Event()
+        cluster.history.hooks.append(self._carried_out)
+
+    def await_stop(self, worker: Command) -> None:
+        """Names the process; returns when it has been stopped."""
+        self._process.put(worker)
+        assert self._stopped.wait(DEADLINE), worker.text
+
+    def _carried_out(self, shard: int, entry: Entry) -> None:
+        if shard == 0 and isinstance(entry, Apply) and entry.step == self._step:
+            self._process.get(timeout=DEADLINE).process.send_signal(signal.SIGSTOP)
+            self._stopped.set()
