@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from history import History
+from history import History, wait_for
 from light_worker import Outcome, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
@@ -16,6 +16,7 @@ from grpc_ps.psserver.lead.log import Answer
 
 ROUNDS = 60
 SLOW_UNTIL = 40
+ROUNDS_EACH = 10
 SLOW = 2
 PARAMETERS = [scalar("w"), scalar("v")]
 PRESETS = {"mode": "sync", "workers": 2, "backup": 1, "steps": ROUNDS, "learning_rate": 2.0**-10}
@@ -24,13 +25,15 @@ PRESETS = {"mode": "sync", "workers": 2, "backup": 1, "steps": ROUNDS, "learning
 class Pace:
     """Who computes for how long, told by steps instead of seconds.
 
-    Until step `SLOW_UNTIL` worker `SLOW` takes ten rounds for a gradient. Then all are equally fast: in each round
-    another one of the three is the last.
+    Until step `SLOW_UNTIL` worker `SLOW` takes `ROUNDS_EACH` rounds for a gradient: the others wait for it to begin the
+    next one then, however slow it is by itself. Then all are equally fast: in each round another one of the three is
+    the last.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._history = cluster.history
+        self._begun = -1
         self.shown: list[ClusterStatus] = []
 
     def gradient(
@@ -40,9 +43,12 @@ class Pace:
         (step,) = {round(float(value) * -1024) for value in parameters.values()}
         if step < SLOW_UNTIL:
             if worker == SLOW:
-                self._history.until_step(min(step + 10, SLOW_UNTIL))
+                self._begun = step
+                self._history.until_step(min(step + ROUNDS_EACH, SLOW_UNTIL))
                 with PSClient(self._cluster.addresses, timeout=20.0) as client:
                     self.shown.append(client.status())
+            else:
+                wait_for(lambda: self._begun >= step // ROUNDS_EACH * ROUNDS_EACH, f"worker {SLOW} at step {step}")
         elif worker == step % 3:
             self._history.until_step(min(step + 1, ROUNDS))
         return {name: np.ones_like(array) for name, array in parameters.items()}, 1
