@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from history import DEADLINE, History, wait_for
-from light_worker import Outcome, constant, run_worker, run_workers, scalar
+from light_worker import Outcome, constant, gathered, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
@@ -24,9 +25,15 @@ PRESETS = {"learning_rate": 2.0**-10, "steps": STEPS, "mode": "async", "workers"
 
 
 class Changes:
-    """Notes between which entries of the log each change of the settings took place."""
+    """Notes between which entries of the log each change of the settings took place.
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    Args:
+        due: for each change the step at which nobody computes before it has been made: else the job may be over first.
+    """
+
+    def __init__(self, cluster: LocalCluster, due: Sequence[int] = ()) -> None:
+        self._history = cluster.history
+        self._due = due
         job: Any = cluster.servers[0]._coordinator.job  # type: ignore[union-attr]  # shard 0 has one
         change = job.change
         self.positions: list[int] = []
@@ -45,6 +52,12 @@ class Changes:
         """The settings that an entry was written under."""
         return self.settings[bisect_left(self.positions, position)]
 
+    def gradient(self, worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[Mapping[str, np.ndarray], int]:
+        """Ones, once the changes have been made that are due."""
+        wanted = bisect_right(self._due, self._history.step)
+        wait_for(lambda: len(self.positions) >= wanted, f"{wanted} changes")
+        return constant(1.0)(worker, batch, parameters)
+
 
 class Steering:
     """Changes the job `CHANGES` times, at steps that a seed chooses."""
@@ -52,7 +65,8 @@ class Steering:
     def __init__(self, cluster: LocalCluster, seed: int) -> None:
         self._cluster = cluster
         self._chance = random.Random(seed)
-        self.changes = Changes(cluster)
+        self._steps = sorted(self._chance.sample(range(10, STEPS - 10), CHANGES))
+        self.changes = Changes(cluster, [step + 5 for step in self._steps])
 
     def draw(self) -> dict[str, Any]:
         """Something possible with four workers."""
@@ -66,9 +80,8 @@ class Steering:
         return {name: value for name, value in change.items() if name == "mode" or self._chance.random() < 0.7}
 
     def run(self) -> None:
-        steps = sorted(self._chance.sample(range(10, STEPS - 10), CHANGES))
         with PSClient(self._cluster.addresses, timeout=DEADLINE) as client:
-            for step in steps:
+            for step in self._steps:
                 self._cluster.history.until_step(step)
                 client.set(**self.draw())
 
@@ -80,7 +93,8 @@ def test_twenty_random_changes_break_no_rule(seed: int) -> None:
         steering = Steering(cluster, seed)
         thread = threading.Thread(target=steering.run, daemon=True)
         thread.start()
-        done = run_workers(WORKERS, lambda _: run_worker(cluster.addresses, [scalar("w"), scalar("v")], constant(1.0)))
+        gradient = gathered(cluster, WORKERS, steering.changes.gradient)
+        done = run_workers(WORKERS, lambda _: run_worker(cluster.addresses, [scalar("w"), scalar("v")], gradient))
         thread.join(DEADLINE)
         assert cluster.wait_ended() == [None, None]
     history = cluster.history
@@ -111,13 +125,16 @@ def check_updates(history: History, changes: Changes) -> None:
     assert min(modes["sync"], modes["async"]) > 0, "the changes never changed the mode"
 
 
-def steered(presets: dict[str, Any], workers: int, steer: Callable[[LocalCluster, PSClient], None]) -> Steered:
-    """Runs a job to its end while `steer` changes it."""
+def steered(
+    presets: dict[str, Any], workers: int, steer: Callable[[LocalCluster, PSClient], None], due: Sequence[int]
+) -> Steered:
+    """Runs a job to its end while `steer` changes it, each time before the step that is due."""
     with LocalCluster(2, presets={**PRESETS, **presets}) as cluster, PSClient(cluster.addresses, timeout=20) as client:
-        changes = Changes(cluster)
+        changes = Changes(cluster, due)
+        gradient = gathered(cluster, workers, changes.gradient)
         thread = threading.Thread(target=steer, args=(cluster, client), daemon=True)
         thread.start()
-        done = run_workers(workers, lambda _: run_worker(cluster.addresses, [scalar()], constant(1.0)))
+        done = run_workers(workers, lambda _: run_worker(cluster.addresses, [scalar()], gradient))
         thread.join(DEADLINE)
         assert cluster.wait_ended() == [None, None]
     return cluster.history, changes, done
@@ -135,7 +152,7 @@ def test_a_pause_gives_nobody_anything_new_and_ends() -> None:
         stood.append(cluster.history.step)
         client.set(paused=False)
 
-    history, changes, done = steered({"steps": 60}, 3, steer)
+    history, changes, done = steered({"steps": 60}, 3, steer, due=[40])
     paused, resumed = changes.positions
     between = [entry for at, entry in history.entries[0] if paused < at <= resumed]
     assert not [entry for entry in between if isinstance(entry, Answer) and entry.release]
@@ -151,7 +168,7 @@ def test_the_learning_rate_factor_holds_from_its_position_on() -> None:
             cluster.history.until_step(step)
             client.set(learning_rate_factor=factor)
 
-    history, changes, (done,) = steered({"steps": 40}, 1, steer)
+    history, changes, (done,) = steered({"steps": 40}, 1, steer, due=[15, 30])
     rates = [
         (bisect_left(changes.positions, at), entry.learning_rate)
         for at, entry in history.entries[0]
