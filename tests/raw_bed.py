@@ -12,11 +12,14 @@ from raw_worker import Message, RawWorker, floats, push
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushHeader, PushPullRequest
+from grpc_ps.psserver.lead.limits import Limits
 
 CHUNK = 1024
 # 600 elements are 2400 bytes, 2432 with the padding: chunks of 1024, 1024 and 384 bytes.
 SPEC = ParameterSpec(name="w", shape=(20, 30), dtype="float32")
 SIZE = 2432
+# Raw workers do not beat.
+UNHURRIED = Limits(lease=60.0)
 Messages = list[Message]
 
 
@@ -54,7 +57,7 @@ class Bed:
 def opened_bed() -> Iterator[Bed]:
     """The bed with its job open, and no stream."""
     with (
-        LocalCluster(1, presets={"learning_rate": 1.0}, chunk_bytes=CHUNK) as cluster,
+        LocalCluster(1, presets={"learning_rate": 1.0}, limits=UNHURRIED, chunk_bytes=CHUNK) as cluster,
         RawWorker(cluster.addresses) as worker,
     ):
         worker.join([SPEC])

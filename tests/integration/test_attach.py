@@ -40,10 +40,11 @@ def test_foreign_streams_are_refused(bed: Bed, name: str, add: int, expected: st
 
 @pytest.mark.parametrize("name", ["incarnation", "worker"])
 def test_a_stream_of_nobody_is_refused_in_time(bed: Bed, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bed.cluster.servers[0]._replay, "patience", 0.1)
     attach = bed.worker.attach_message()
     setattr(attach.attach.id, name, getattr(attach.attach.id, name) + 1)
-    status, reason, _ = bed.worker.open_stream().send(attach).refusal()
+    with monkeypatch.context() as patch:
+        patch.setattr(bed.cluster.servers[0]._replay, "patience", 0.1)
+        status, reason, _ = bed.worker.open_stream().send(attach).refusal()
     assert (status, reason) == (grpc.StatusCode.UNAVAILABLE, "LOST")
     bed.check_nothing_happened()
     bed.check_good_push()

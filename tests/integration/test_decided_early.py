@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import grpc
 import numpy as np
 import pytest
+from history import wait_for
 from light_worker import final_values
 from local_cluster import LocalCluster
+from raw_bed import UNHURRIED
 from raw_worker import RawStream, RawWorker, floats, push
 
 from grpc_ps.client.shared.blocks import ParameterSpec
@@ -100,7 +101,9 @@ def _nothing_is_done_with_what_was_dropped(monkeypatch: pytest.MonkeyPatch) -> I
 def two_workers(**presets: object) -> Iterator[tuple[LocalCluster, Member, Member]]:
     """Rounds of one gradient, and two workers that hold a number for step 0."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(LocalCluster(2, presets={**ONE_AND_A_SPARE, **presets}, chunk_bytes=CHUNK))
+        cluster = stack.enter_context(
+            LocalCluster(2, presets={**ONE_AND_A_SPARE, **presets}, limits=UNHURRIED, chunk_bytes=CHUNK)
+        )
         fast, slow = Member(cluster, stack), Member(cluster, stack)
         fast.join()
         fast.attach(opening=True)
@@ -123,10 +126,7 @@ def wait_received(cluster: LocalCluster, expected: int) -> None:
         parts = [place.part for one in staging for (worker, _), place in one._places.items() if worker == 1]
         return [part._received for part in parts if part is not None]
 
-    deadline = time.monotonic() + 10
-    while (now := cluster.call(received())) != [expected] * 2:
-        assert time.monotonic() < deadline, f"the shards have {now} bytes, not {expected}"
-        time.sleep(0.005)
+    wait_for(lambda: cluster.call(received()) == [expected] * 2, f"{expected} bytes on each shard")
 
 
 def close_round(fast: Member) -> None:
@@ -238,10 +238,7 @@ def wait_whole(cluster: LocalCluster) -> None:
     async def whole() -> bool:
         return bool(cluster.servers[1]._replay.staging.all_whole())
 
-    deadline = time.monotonic() + 10
-    while not cluster.call(whole()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(lambda: cluster.call(whole()), "the push on shard 1")
 
 
 def test_the_job_ends_in_the_middle_of_a_push() -> None:
