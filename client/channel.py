@@ -50,6 +50,7 @@ class Reachability:
         self._changed = threading.Condition()
         self._missing = dict.fromkeys(channels, time.monotonic())
         self._failed: set[str] = set()
+        self._hints: dict[str, str] = {}
         self._callbacks = {address: self._listener(address) for address in channels}
         self._open = False
 
@@ -70,6 +71,7 @@ class Reachability:
             with self._changed:
                 if state is grpc.ChannelConnectivity.READY:
                     self._missing.pop(address, None)
+                    self._hints.pop(address, None)
                 else:
                     self._missing.setdefault(address, time.monotonic())
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
@@ -91,13 +93,18 @@ class Reachability:
     def hints(self) -> list[str]:
         """Returns, for what takes connections and is no shard, what may be wrong, each with its address.
 
+        What was found of a peer holds also while gRPC tries it once more, until that has come to an end.
+
         Raises:
             Untrusted: TLS says that a peer is not to be trusted; waiting for that one is in vain.
         """
         with self._changed:
             failed = sorted(self._failed)
-        hints = ((address, _why_not(self._channels[address], address)) for address in failed)
-        return [f"{address}: {why}" for address, why in hints if why is not None]
+        found = {address: _why_not(self._channels[address], address) for address in failed}
+        with self._changed:
+            news = {address: why for address, why in found.items() if why is not None and address in self._missing}
+            self._hints.update(news)
+            return [f"{address}: {why}" for address, why in sorted(self._hints.items()) if why]
 
     def wait(self, address: str, seconds: float) -> bool:
         """Waits until that peer is connected; returns whether it is."""
@@ -116,12 +123,16 @@ def _connect(channel: grpc.Channel) -> None:
 
 
 def _why_not(channel: grpc.Channel, address: str) -> str | None:
-    """What gRPC says of a connection that it could not make: only a call is told. One that fails does so at once."""
+    """What gRPC says of a connection that it could not make, empty for what is only not there; None if it is at it.
+
+    Only a call is told. One that fails does so at once.
+    """
     try:
         channel.unary_unary(_PROBE, None, None)(b"", timeout=_PROBE_SECONDS)
     except grpc.RpcError as error:
         if isinstance(refusal := from_rpc_error(error, address), Untrusted):
             raise refusal from error
         failure: Any = error
-        return unlike(failure.details() or "")
+        at_it = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        return None if at_it else unlike(failure.details() or "") or ""
     return None

@@ -203,7 +203,7 @@ def test_connections_that_tls_does_not_allow(
         assert str(caught.value).startswith(f"{cluster.addresses}: {says}")
         assert_tells_nothing(caught.value, cluster)
         # A worker waits for what may change, at most as long as it is told, and not for what cannot.
-        patience = DEADLINE if cls is Untrusted else 1.5
+        patience = DEADLINE if cls is Untrusted else 4.0
         patient = PSClient(cluster.addresses, timeout=patience, security=security(bed))
         with patient as client, pytest.raises(cls) as caught:
             join(client)

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from grpc_ps.client import channel as channels
 from grpc_ps.client.channel import Reachability, close_channel, open_channel
 
 
@@ -42,3 +43,27 @@ def test_what_was_never_connected_can_be_closed() -> None:
     close_channel(channel)
     with pytest.raises(ValueError, match="closed"):
         channel.unary_unary("/x/y")(b"", timeout=1)
+
+
+def test_what_is_wrong_with_a_peer_is_known_while_it_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives up in just that moment says it, too."""
+    found: list[str | None] = ["it closes each connection at once"]
+    monkeypatch.setattr(channels, "_why_not", lambda channel, address: found[0])
+    states = grpc.ChannelConnectivity
+    channel = open_channel("127.0.0.1:1")
+    reach = Reachability({"127.0.0.1:1": channel})
+    listen = reach._callbacks["127.0.0.1:1"]
+    wrong = ["127.0.0.1:1: it closes each connection at once"]
+
+    def hints(state: grpc.ChannelConnectivity, why: str | None) -> list[str]:
+        listen(state)
+        found[0] = why
+        return reach.hints()
+
+    assert hints(states.TRANSIENT_FAILURE, "it closes each connection at once") == wrong
+    assert hints(states.CONNECTING, "") == wrong
+    assert hints(states.TRANSIENT_FAILURE, None) == wrong, "the call has found it at another try"
+    assert hints(states.TRANSIENT_FAILURE, "") == [], "it is only not there now"
+    assert hints(states.TRANSIENT_FAILURE, "it closes each connection at once") == wrong
+    assert hints(states.READY, "") == []
+    close_channel(channel)
