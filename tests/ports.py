@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+
+_kept = ExitStack()
 
 
 @contextmanager
@@ -31,9 +33,8 @@ def kept_port() -> Iterator[int]:
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment: for commands that must be told one before they start."""
-    with held_port() as port:
-        return port
+    """The same kept until this process ends: also between two servers that have the port one after the other."""
+    return _kept.enter_context(kept_port())
 
 
 def has_ipv6() -> bool:
