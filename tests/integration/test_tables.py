@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,10 @@ from breaking import STAGES, Breaker
 from flaky_link import links_to
 from history import wait_for
 from light_worker import run_workers
-from local_cluster import LocalCluster
+from local_cluster import DEADLINE, LocalCluster
 from table_worker import TableOutcome, TableWorker, drawn, table
 
-from grpc_ps.client import PSClient
+from grpc_ps.client import PSClient, TrainingSession
 from grpc_ps.client.client import TableStatus
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import UsageError
@@ -35,12 +36,22 @@ def train(
     worker: Mapping[str, Any] | None = None,
     **stated: Any,
 ) -> tuple[list[TableOutcome], dict[str, np.ndarray]]:
-    """Trains to the end; returns what the workers saw, and what was learnt."""
+    """Trains to the end; returns what the workers saw, and what was learnt.
+
+    Nobody pushes before all have a batch: else the fast may be done before the slow have joined.
+    """
     settings = {"optimizer": "sgd", "learning_rate": 0.5, "seed": SEED, "steps": STEPS, **stated}
+    everybody = threading.Barrier(count)
     with LocalCluster(shards) as cluster:
 
         def work(index: int) -> Any:
-            return TableWorker(specs, **(worker or {})).run(cluster.addresses, stated=settings)
+            once = iter([everybody])
+
+            def gather(session: TrainingSession) -> None:
+                for barrier in once:
+                    barrier.wait(DEADLINE)
+
+            return TableWorker(specs, at=gather, **(worker or {})).run(cluster.addresses, stated=settings)
 
         outcomes: Any = run_workers(count, work)
         assert cluster.wait_ended() == [None] * shards
