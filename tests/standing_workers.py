@@ -115,9 +115,15 @@ def until_ended(client: PSClient, number: int, seconds: float = DEADLINE) -> Job
 def until(
     client: PSClient, number: int, condition: Callable[[JobStatus], bool], seconds: float = DEADLINE
 ) -> JobStatus:
-    """Waits until what the lead says of a job makes the condition true."""
+    """Waits until what the lead says of a job makes the condition true; a lead that is gone may come back."""
     deadline = time.monotonic() + seconds
-    while not condition(now := client.jobs.get(number)):
-        assert time.monotonic() < deadline, now
+    while True:
+        said: object = None
+        try:
+            said = now = client.jobs.get(number)
+            if condition(now):
+                return now
+        except (PeerUnreachable, PeerLost) as error:
+            said = error
+        assert time.monotonic() < deadline, said
         time.sleep(0.02)
-    return now

@@ -6,19 +6,21 @@ import asyncio
 import json
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from history import wait_for
 from light_worker import constant, run_worker
 from recovery_bed import RecoveryBed
 from saved_jobs import whole_steps
 from standing_workers import LightStanding, by_name, until, until_ended
 
 from grpc_ps.client import PSClient
-from grpc_ps.client.jobs import JobRequest
+from grpc_ps.client.jobs import JobRequest, JobStatus
 from grpc_ps.client.shared.blocks import ParameterSpec
-from grpc_ps.client.shared.errors import PsError
+from grpc_ps.client.shared.errors import PeerLost, PeerUnreachable
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.lead.log import Done
 
@@ -31,16 +33,14 @@ def job(name: str, steps: int) -> JobRequest:
 def test_each_job_has_a_folder_and_a_lead_that_is_killed_goes_on_with_job_and_queue(tmp_path: Path) -> None:
     """Killed at step 20 of the second of three jobs: it goes on from step 10, the third one follows."""
     with RecoveryBed(tmp_path, keep_alive=True, checkpoints={"steps": 10}) as bed, PSClient(bed.addresses) as client:
+        bed.at_step(20, lambda: bed.kill(0))
+        _, second, third = submitted(client, job("a", 10), job("b", 40), job("c", 5))
         with LightStanding(bed.addresses), LightStanding(bed.addresses):
-            first = client.jobs.submit(job("a", 10))
-            until_ended(client, first)
-            bed.at_step(20, lambda: bed.kill(0))
-            second, third = client.jobs.submit(job("b", 40)), client.jobs.submit(job("c", 5))
-            run = until_run(client, second)
             bed.until_dead(0)
+            run = json.loads((tmp_path / "queue.json").read_text())["run"]
             bed.start(0)
             done = until_ended(client, second)
-            assert (done.state, done.global_step, done.run) == ("done", 40, run)
+            assert (done.state, done.global_step, f"{done.run:016x}") == ("done", 40, run)
             assert until_ended(client, third).state == "done"
             bed.log.until("resumed ", "job-0002")
             np.testing.assert_array_equal(client.pull().values["c"], [5, 5, 5])
@@ -53,8 +53,10 @@ def test_each_job_has_a_folder_and_a_lead_that_is_killed_goes_on_with_job_and_qu
     assert [it["state"] for it in kept["jobs"]] == ["DONE"] * 3
 
 
-def until_run(client: PSClient, number: int) -> int:
-    return until(client, number, lambda it: bool(it.run)).run
+def submitted(client: PSClient, *jobs: JobRequest) -> list[int]:
+    """Their numbers. While nobody stands by: so all of them are in the queue before one is carried out."""
+    assert client.jobs.standing() == ()
+    return [client.jobs.submit(job) for job in jobs]
 
 
 def test_a_lead_that_is_killed_between_jobs_has_the_queue(tmp_path: Path) -> None:
@@ -94,8 +96,8 @@ def test_a_lead_that_is_killed_before_the_shards_hear_of_the_next_job_begins_it(
     monkeypatch.setattr(CheckpointKeeper, "write_queue", written)
     monkeypatch.setattr(CheckpointKeeper, "of_job", made)
     with RecoveryBed(tmp_path, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        first, second = submitted(client, job("a", 5), job("b", 7))
         with LightStanding(bed.addresses):
-            first, second = client.jobs.submit(job("a", 5)), client.jobs.submit(job("b", 7))
             bed.until_dead(0)
             # The bed knows of the present job's folder alone; the kernel would let go of this one, too.
             os.close(keepers[-1]._folder._lock._descriptor)
@@ -106,14 +108,17 @@ def test_a_lead_that_is_killed_before_the_shards_hear_of_the_next_job_begins_it(
         assert not bed.ended[1].done()
 
 
-def answered(client: PSClient) -> list[object]:
+def answered(client: PSClient) -> list[JobStatus]:
     """The jobs, once the lead answers again."""
-    for _ in range(200):
-        try:
-            return list(client.jobs.list())
-        except PsError as error:
-            last = error
-    raise last
+    jobs: list[JobStatus] = []
+
+    def answers() -> bool:
+        with suppress(PeerUnreachable, PeerLost):
+            jobs.extend(client.jobs.list())
+        return bool(jobs)
+
+    wait_for(answers, "the lead to say which jobs there are")
+    return jobs
 
 
 def test_a_job_whose_folder_cannot_be_used_fails_and_the_next_one_runs(tmp_path: Path) -> None:
@@ -179,18 +184,18 @@ def test_a_job_that_was_told_to_end_ends_with_a_lead_that_comes_back(tmp_path: P
     with (
         RecoveryBed(tmp_path, shards=1, keep_alive=True, checkpoints={"steps": 10}) as bed,
         PSClient(bed.addresses) as client,
-        LightStanding(bed.addresses),
     ):
         bed.at_step(20, lambda: bed.kill(0))
-        number = client.jobs.submit(job("a", 10**9))
-        bed.until_dead(0)
-        file = tmp_path / "queue.json"
-        record = json.loads(file.read_text())
-        record["jobs"][0]["ending"] = "cancelled"
-        file.write_text(json.dumps(record))
-        bed.start(0)
-        ended = until_ended(client, number)
-        assert (ended.state, ended.exit_code) == ("cancelled", 7)
+        (number,) = submitted(client, job("a", 10**9))
+        with LightStanding(bed.addresses):
+            bed.until_dead(0)
+            file = tmp_path / "queue.json"
+            record = json.loads(file.read_text())
+            record["jobs"][0]["ending"] = "cancelled"
+            file.write_text(json.dumps(record))
+            bed.start(0)
+            ended = until_ended(client, number)
+            assert (ended.state, ended.exit_code) == ("cancelled", 7)
 
 
 def test_a_queue_that_cannot_be_written_does_not_forget_which_job_the_shards_have(tmp_path: Path) -> None:
@@ -223,11 +228,8 @@ def test_a_stop_counts_that_comes_while_a_job_begins(tmp_path: Path, monkeypatch
             lead.stop(Done(0, "asked to"))
 
     monkeypatch.setattr(CheckpointKeeper, "write_queue", written)
-    with (
-        RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed,
-        PSClient(bed.addresses) as client,
-        LightStanding(bed.addresses),
-    ):
-        client.jobs.submit(job("a", 5))
-        assert bed.wait_ended() == [None]
+    with RecoveryBed(tmp_path, shards=1, keep_alive=True) as bed, PSClient(bed.addresses) as client:
+        submitted(client, job("a", 5))
+        with LightStanding(bed.addresses):
+            assert bed.wait_ended() == [None]
     assert begun.is_set()
