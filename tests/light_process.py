@@ -27,6 +27,7 @@ def light_process(addresses: str, **options: Any) -> tuple[str, Path, str]:
 def main(options: dict[str, Any]) -> int:
     """Works as told; returns the exit code."""
     import numpy as np
+    from commands import DEADLINE
     from history import wait_for
     from light_worker import run_worker, scalar
 
@@ -38,7 +39,7 @@ def main(options: dict[str, Any]) -> int:
     def gradient(worker: int, batch: int, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         print("step", batch, flush=True)
         if first_held is not None and batch >= first_held:
-            wait_for(Path(path).exists, path)
+            wait_for(Path(path).exists, path, DEADLINE)
         return {name: np.ones_like(value) for name, value in values.items()}, 1
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -85,17 +84,22 @@ class LocalCluster:
         wait_for(lambda: len(self._job.members) >= count or self._job.done is not None, f"{count} workers")
 
     def end_lease(self, worker: int) -> None:
-        """Lets the lease of a worker that beats no more end now, however long leases are.
+        """Lets the lease of a worker that beats no more end now, however long leases are, and waits until it is missed.
 
         With short ones every other worker would be lost, too, whose process or thread gets no processor for as long.
         """
 
-        async def end() -> None:
+        async def end(incarnation: int) -> int:
+            """Which life it was, or 0 when that is over."""
             member = self._job.members.at(worker)
-            if member is not None:
-                member.last_beat = -math.inf
+            if member is None or incarnation not in (0, member.incarnation):
+                return 0
+            member.last_beat -= 2 * self._job.limits.lease
+            return int(member.incarnation)
 
-        self.call(end())
+        if incarnation := self.call(end(0)):
+            # Again and again, for the last heartbeat may still be on its way.
+            wait_for(lambda: not self.call(end(incarnation)), f"the end of worker {worker}")
 
     def __enter__(self) -> LocalCluster:
         self._thread.start()

@@ -215,7 +215,7 @@ class RecoveryBed(LocalCluster):
     async def _until_gone(self, shard: int) -> None:
         server = self.servers[shard]
         if server in self._dead:
-            await asyncio.wait_for(self._burials[server].wait(), 20)
+            await asyncio.wait_for(self._burials[server].wait(), 30)
         else:
             await asyncio.wait({self.ended[shard]}, timeout=20)
             assert self.ended[shard].done(), f"shard {shard} runs"
@@ -255,7 +255,7 @@ class RecoveryBed(LocalCluster):
             self.servers[shard] = server
             self.ended[shard] = asyncio.ensure_future(server.run())
 
-    def ended_with(self, shard: int, seconds: float = 20.0) -> BaseException | None:
+    def ended_with(self, shard: int, seconds: float = 40.0) -> BaseException | None:
         """Waits until a shard has ended by itself; returns what it ended with."""
 
         async def wait() -> BaseException | None:

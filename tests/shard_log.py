@@ -36,7 +36,7 @@ class ShardLog(logging.Handler):
         first, *others = words
         return [line for line in list(self.lines) if line.startswith(first) and all(word in line for word in others)]
 
-    def until(self, *words: str, count: int = 1, seconds: float = 20.0) -> str:
+    def until(self, *words: str, count: int = 1, seconds: float = 40.0) -> str:
         """Waits for that many such lines; returns the last of them."""
         wait_for(lambda: len(self.of(*words)) >= count, f"a line {words}", seconds)
         return self.of(*words)[count - 1]
