@@ -18,8 +18,6 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.link import Link
 
 BOTH = [scalar("w"), scalar("v")]
-# Heartbeats come four times a lease.
-QUICK = Limits(lease=1.0, link=1.0)
 
 
 def boom(*arguments: Any) -> Any:
@@ -29,7 +27,7 @@ def boom(*arguments: Any) -> Any:
 def test_an_error_in_the_heartbeats_thread_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of training that would never end, in a real worker: the error comes out where it waits."""
     monkeypatch.setattr(TrainingSession, "beat", boom)
-    with LocalCluster(1, presets={"steps": 10**9}, limits=QUICK) as cluster:
+    with LocalCluster(1, presets={"steps": 10**9}) as cluster:
         (trained,) = train_in(cluster, [Linear])
     assert isinstance(trained.error, RuntimeError)
     assert str(trained.error) == "boom"
@@ -38,7 +36,7 @@ def test_an_error_in_the_heartbeats_thread_ends_the_worker(monkeypatch: pytest.M
 def test_an_error_in_the_heartbeats_thread_ends_a_worker_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingSession, "beat", boom)
     presets = {"mode": "sync", "workers": 2}
-    with LocalCluster(1, presets=presets, limits=QUICK) as cluster, pytest.raises(RuntimeError, match=r"^boom$"):
+    with LocalCluster(1, presets=presets) as cluster, pytest.raises(RuntimeError, match=r"^boom$"):
         run_worker(cluster.addresses, BOTH, constant(1.0))
 
 
@@ -63,7 +61,7 @@ def test_an_error_in_the_task_that_sends_reports_ends_the_follower_and_the_job(m
         boom()
 
     monkeypatch.setattr(Link, "_send_reports", send_some)
-    with LocalCluster(2, presets={"steps": 10}, limits=QUICK, grace_seconds=0.5) as cluster:
+    with LocalCluster(2, presets={"steps": 10}, limits=Limits(link=1.0), grace_seconds=0.5) as cluster:
         told = end_of_training(cluster.addresses)
         lead, failed = cluster.wait_ended()
     assert isinstance(failed, RuntimeError)

@@ -20,6 +20,8 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Admit, Dismiss
 
 PRESETS = {"learning_rate": 2.0**-10}
+# Nobody who is only slow loses it.
+LONG = Limits(lease=60.0)
 PARAMETERS = [scalar("w"), scalar("v")]
 ONES = {"w": np.ones((), np.float32), "v": np.ones((), np.float32)}
 TEN = {"w": -10 / 1024, "v": -10 / 1024}
@@ -80,11 +82,12 @@ def test_b11_a_second_holder_of_an_index_is_refused() -> None:
 
 def test_b11_an_index_is_free_after_its_holders_lease_and_the_old_life_is_refused() -> None:
     """Fault B11: the third gets a new incarnation; whatever the old one still sends is refused, on every shard."""
-    with LocalCluster(2, presets=PRESETS, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(2, presets=PRESETS, limits=LONG) as cluster:
         with PSClient(cluster.addresses, timeout=20.0) as old, PSClient(cluster.addresses, timeout=20.0) as new:
             first = begun(old, index=1)
             assert old.push(ONES).outcome == "APPLIED"
             abandon(first)
+            cluster.end_lease(1)
             second = begun(new, index=1)
             assert second.incarnation == first.incarnation + 1
             check_refused(old, first)
@@ -124,7 +127,7 @@ def test_b11_the_holder_is_killed_and_its_heir_goes_on(tmp_path: Path) -> None:
     """Fault B11, with processes: sync, two workers; kill -9 of one, another one in its place, the same weights."""
     presets = {**PRESETS, "mode": "sync", "workers": 2, "steps": 20}
     go_on = tmp_path / "go-on"
-    with LocalCluster(1, presets=presets, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(1, presets=presets, limits=LONG) as cluster:
         work = {"addresses": cluster.addresses, "names": ["w", "v"], "hold": [10, str(go_on)]}
         with Command(*light_process(**work, index=0)) as other, Command(*light_process(**work, index=1)) as holder:
             holder.until(r"^step 1\d$")
@@ -132,6 +135,8 @@ def test_b11_the_holder_is_killed_and_its_heir_goes_on(tmp_path: Path) -> None:
                 assert third.wait() == 4
             assert "index 1 is held by" in third.lines[-1]
             holder.process.kill()
+            holder.wait()
+            cluster.end_lease(1)
             go_on.touch()
             with Command(*light_process(**work, index=1)) as heir:
                 assert [other.wait(), heir.wait()] == [0, 0], other.text + heir.text

@@ -17,6 +17,7 @@ from raw_worker import RawWorker, push
 
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushHeader
+from grpc_ps.psserver.lead.limits import Limits
 
 CHUNK = 1024
 ELEMENTS = 1 << 18
@@ -63,7 +64,7 @@ def wait_received(cluster: LocalCluster, nbytes: int) -> None:
         places = cluster.servers[0]._replay.staging._places.values()
         return sum(place.part._received for place in places if place.part is not None)
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (now := cluster.call(received())) < nbytes:
         assert time.monotonic() < deadline, f"only {now} bytes came"
         time.sleep(0.005)
@@ -73,7 +74,9 @@ def wait_received(cluster: LocalCluster, nbytes: int) -> None:
 def opened() -> Iterator[tuple[LocalCluster, RawWorker]]:
     """A shard with small chunks, and the member that has opened its job."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(LocalCluster(1, presets={"learning_rate": 1.0}, chunk_bytes=CHUNK))
+        # The member beats only between two attempts.
+        limits = Limits(lease=60.0)
+        cluster = stack.enter_context(LocalCluster(1, presets={"learning_rate": 1.0}, limits=limits, chunk_bytes=CHUNK))
         worker = stack.enter_context(RawWorker(cluster.addresses))
         open_job(worker, cluster)
         yield cluster, worker

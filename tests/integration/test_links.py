@@ -41,7 +41,7 @@ def cuttable(limits: Limits) -> Iterator[tuple[LocalCluster, FlakyLink]]:
 
 
 def test_a_link_that_was_quiet_for_longer_than_its_timeout_is_made_again() -> None:
-    with cuttable(Limits(link=1.0)) as (cluster, link):
+    with cuttable(Limits(link=20.0)) as (cluster, link):
         run_worker(cluster.addresses, PARAMETERS, constant(1.0), pushes=5)
 
         follower = cluster.servers[1]._link
@@ -128,7 +128,7 @@ def test_an_answer_finds_a_stream_whose_greeting_is_still_under_way(monkeypatch:
         await greet(stream)
         # Before the opening this shard has to read on: the answer follows from what it is sent.
         if stream._coordinator is None and stream._replay.opened:
-            await asyncio.wait_for(stream._session._filled.wait(), 10)
+            await asyncio.wait_for(stream._session._filled.wait(), 30)
             answered.append(stream)
 
     monkeypatch.setattr(TrainingStream, "_greet", slowly)

@@ -11,7 +11,6 @@ from mortal_cluster import Mortal
 
 from grpc_ps.client import PSClient
 from grpc_ps.client.shared.errors import JobFailed, NotOpen, PsError
-from grpc_ps.psserver.lead.limits import Limits
 
 BOTH = [scalar("w"), scalar("v")]
 ONES = {spec.name: np.ones((), np.float32) for spec in BOTH}
@@ -20,7 +19,7 @@ ONES = {spec.name: np.ones((), np.float32) for spec in BOTH}
 @pytest.mark.parametrize("killed", [1, 0])
 def test_b50_a_shard_that_comes_back_empty_ends_the_job(killed: int) -> None:
     """Fault B50: two shards, no checkpoint folder, one of them starts anew at step 30: exit 4, and the reason."""
-    with Mortal(2, limits=Limits(lease=2.0, link=5.0), grace_seconds=1.0) as cluster:
+    with Mortal(2, grace_seconds=1.0) as cluster:
         with PSClient(cluster.addresses, timeout=20.0) as client:
             session = client.join("test", BOTH)
             session.open({spec.name: np.zeros((), np.float32) for spec in BOTH})
