@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from history import wait_for
-from light_worker import constant, run_worker, run_workers, scalar
+from light_worker import constant, gathered, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 from real_worker import train, train_in
 
@@ -78,7 +79,8 @@ def test_b36_another_mode_is_refused_when_joining(job: str, newcomer: str) -> No
             assert refused.value.exit_code == 2
             with PSClient(cluster.addresses, timeout=20.0) as third:
                 assert third.join("test", [scalar()]).settings["mode"] == job
-        done = run_workers(2, lambda _: run_worker(cluster.addresses, [scalar()], constant(1.0)))
+        ones = gathered(cluster, 2, constant(1.0))
+        done = run_workers(2, lambda _: run_worker(cluster.addresses, [scalar()], ones))
         assert cluster.wait_ended() == [None, None]
     assert {outcome.global_step for outcome in done} == {5}
 
@@ -113,8 +115,13 @@ def test_b39_a_slow_worker_does_not_overshoot() -> None:
     """Fault B39: ten times slower than three others; its push beyond the limit is answered DONE and not applied."""
     with LocalCluster(2, presets={"learning_rate": 2.0**-10, "steps": 101}) as cluster:
         history = cluster.history
+        together, begun = threading.Barrier(4), set[int]()
 
         def gradient(worker: int, batch: int, values: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+            if worker not in begun:
+                # Each holds a number before any of them pushes.
+                begun.add(worker)
+                together.wait(30)
             if worker == 3:
                 history.until_step(101 if history.step >= 60 else history.step + 30)
             return {"w": np.ones_like(values["w"])}, 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from history import History
-from light_worker import Outcome, run_worker, run_workers
+from light_worker import Outcome, gathered, run_worker, run_workers
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
@@ -51,24 +51,26 @@ def test_b91_a_bad_push_is_refused_whole_and_changes_nothing(mode: str, number: 
     """Fault B91: no value, slot or step of either shard changes; the worker is told the variable, and goes on."""
     presets = {**MODES[mode], "optimizer": "momentum", "momentum": 0.5, "learning_rate": 0.25, "steps": 12}
     bad = iter([True, False, True, True, False])
-    refused_once, computed = threading.Event(), 0
+    refused_once = threading.Event()
+    computed: list[int] = []
 
     def gradient(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-        nonlocal computed
         if worker != BAD:
             # Else the others may reach the last step before the bad worker has pushed at all.
             assert refused_once.wait(30)
             return ones(), 1
-        computed += 1
-        if computed == 2:
+        computed.append(batch)
+        if len(computed) == 2:
             refused_once.set()
         return (spoiled(number) if next(bad, False) else ones()), 1
 
+    count = WORKERS[mode]
     with LocalCluster(2, presets=presets) as cluster:
-        done = run_workers(WORKERS[mode], lambda index: run_worker(cluster.addresses, SPECS, gradient, index=index))
+        compute = gathered(cluster, count, gradient)
+        done = run_workers(count, lambda index: run_worker(cluster.addresses, SPECS, compute, index=index))
         assert cluster.wait_ended() == [None, None]
     history = cluster.history
-    check_retired(history, done)
+    check_retired(history, done, computed)
     check_updates(history, mode)
     expected, velocity = np.float32(0), np.float32(0)
     for _ in range(12):
@@ -81,16 +83,21 @@ def test_b91_a_bad_push_is_refused_whole_and_changes_nothing(mode: str, number: 
         }
 
 
-def check_retired(history: History, done: list[Outcome]) -> None:
-    """Three pushes were refused, with the variable's name, and nobody used their batches."""
+def check_retired(history: History, done: list[Outcome], computed: list[int]) -> None:
+    """Three pushes were refused, with the variable's name, and nobody used their batches.
+
+    `computed` has the batches of the bad worker, in order.
+    """
     refused = [it.result for it in history.of(Answer) if it.result and it.result.outcome == "NON_FINITE"]
     counts = [outcome.outcomes["NON_FINITE"] for outcome in done]
     # The job may end before the bad worker has come to its last bad push.
     assert 1 <= len(refused) <= 3
     assert counts == [len(refused) if outcome.worker == BAD else 0 for outcome in done]
     assert {result.parameter for result in refused} == {"second"}
-    used = history.applied_batches()
-    assert len(set(range(max(used) + 1)) - set(used)) >= len(refused)
+    pushes = zip(computed, done[BAD].order, strict=True)
+    retired = {batch for batch, outcome in pushes if outcome == "NON_FINITE"}
+    assert len(retired) == len(refused)
+    assert not retired & set(history.applied_batches())
 
 
 def check_updates(history: History, mode: str) -> None:
@@ -144,7 +151,8 @@ def test_b91_a_mean_that_overflows_ends_the_job() -> None:
 
 def check_overflow(presets: dict[str, Any], workers: int, gradient: Any, *, steps: Sequence[int]) -> None:
     with LocalCluster(2, presets=presets) as cluster:
-        done = run_workers(workers, lambda index: work(cluster.addresses, gradient, index))
+        compute = gathered(cluster, workers, gradient)
+        done = run_workers(workers, lambda index: work(cluster.addresses, compute, index))
         ended = cluster.wait_ended()
         (stop,) = cluster.history.of(Stop)
         snapshot = cluster.servers[1]._replay._rounds.snapshot
