@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from breaking import Breaker
+from history import wait_for
 from recovery_bed import RecoveryBed
 from saved_jobs import LR, by_number, manifest_of, state_of, summed, training, whole_steps
 
@@ -113,7 +114,15 @@ def test_b49_killed_at_every_stage_of_a_push_and_a_pull(tmp_path: Path, stage: s
     with RecoveryBed(tmp_path, presets=job, checkpoints={"steps": 10}, chunk_bytes=64) as bed:
         breaker = Breaker(bed, victim, lambda: bed.kill(victim), worker=1)
         bed.at_step(25, lambda: breaker.arm(stage))
-        with training(bed, gradient=paced(bed, 10)) as workers:
+        by_pace = paced(bed, 10)
+
+        def gradient(worker: int, number: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+            if worker == 0 and bed.history.step >= 25:
+                # Else it might make the last steps alone, before worker 1 pushes again.
+                wait_for(lambda: bool(breaker.fired), "the kill")
+            return by_pace(worker, number, parameters)
+
+        with training(bed, gradient=gradient) as workers:
             bed.until_dead(victim)
             bed.start(victim)
         check_end(bed, workers.result(), 30)
@@ -136,12 +145,19 @@ def test_b49_readers_see_one_step_or_an_error(tmp_path: Path) -> None:
                     np.testing.assert_array_equal(value, pulled.values["a"])
                 steps.append(pulled.global_step)
 
+    def gradient(worker: int, number: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+        if number % 5 == 0:
+            # Somebody has read since, however slowly. What is read next may be on its way already.
+            enough = len(steps) + 2
+            wait_for(lambda: len(steps) >= enough, "two readings")
+        return by_number(worker, number, parameters)
+
     with RecoveryBed(tmp_path, presets=PRESETS, checkpoints={"steps": 10}) as bed:
         for step, victim in ((15, 1), (30, 0), (45, 1)):
             bed.at_step(step, lambda victim=victim: bed.kill(victim))  # type: ignore[misc]
         reader = threading.Thread(target=read)
         reader.start()
-        with training(bed) as workers:
+        with training(bed, gradient=gradient) as workers:
             for victim in (1, 0, 1):
                 bed.until_dead(victim)
                 bed.start(victim)

@@ -28,8 +28,14 @@ def test_a_link_that_breaks_is_no_reason_to_go_back(tmp_path: Path, cut: str) ->
     with RecoveryBed(tmp_path, presets=PRESETS, checkpoints={"steps": 10}) as bed:
         link = {"uplink": bed.uplinks[1], "door 0": bed.doors[0], "door 1": bed.doors[1]}[cut]
         assert link is not None
+
+        def cut_off() -> None:
+            before = link.cuts
+            link.cut()
+            wait_for(lambda: link.cuts > before, "the end of all connections")
+
         for step in (12, 13, 21, 30):
-            bed.at_step(step, link.cut)
+            bed.at_step(step, cut_off)
         with training(bed) as workers:
             pass
         assert bed.wait_ended() == [None, None]
@@ -83,11 +89,16 @@ def test_a_replacement_waits_for_the_link_of_the_one_before_to_be_down(tmp_path:
 
 def test_a_lead_that_stays_away_ends_followers_and_workers(tmp_path: Path) -> None:
     """For longer than `recovery`: exit 4, and the lead's address is named."""
-    limits = replace(LIMITS, recovery=1.0, lease=0.5)
+    limits = replace(LIMITS, recovery=1.0)
     with RecoveryBed(tmp_path, presets=PRESETS, limits=limits) as bed:
         bed.at_step(10, lambda: bed.kill(0))
+        link = bed.servers[1]._link
+        assert link is not None
+        # The worker waits for as long as the follower: were both shards gone, it might name either.
+        patience, link._link_seconds = link._link_seconds, 60.0
         with pytest.raises(PsError) as caught:
-            run_worker(bed.addresses, SPECS, by_number, timeout=1.0, rejoin=True)
+            run_worker(bed.addresses, SPECS, by_number, timeout=5.0, rejoin=True)
+        link._link_seconds = patience
         error = bed.ended_with(1)
         assert isinstance(error, PeerUnreachable)
         assert bed.uplinks[1] is not None
@@ -165,7 +176,14 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     with RecoveryBed(folder, presets=PRESETS, checkpoints={"steps": 10}) as bed:
         bed.at_step(15, lambda: shutil.rmtree(folder))
-        with training(bed):
+
+        def gradient(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+            if batch >= 12:
+                # Nobody writes into it while it is removed.
+                bed.log.until_committed(10)
+            return by_number(worker, batch, parameters)
+
+        with training(bed, gradient=gradient):
             assert bed.wait_ended() == [None, None]
         assert bed.log.of("checkpoint_folder_made_again ")
     assert whole_steps(folder)[-1] == 40
