@@ -153,13 +153,19 @@ def two_workers(
         yield bed, first, second
 
 
-def checkpoint(bed: RecoveryBed, busy: TrainingSession) -> int:
-    """Saves the job, while a worker goes on."""
-    with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(1) as pool:
-        saving = pool.submit(lambda: client.checkpoint().global_step)
+def checkpoint(bed: RecoveryBed, busy: TrainingSession, meanwhile: Callable[[], object] = lambda: None) -> int:
+    """Saves the job, while a worker goes on; `meanwhile` is called once all shards have been told to save."""
+
+    def beside() -> None:
+        wait_for(lambda: len(bed.history.of(Save, 1)) == 2, "the entry behind that of step 0")
+        meanwhile()
+
+    with PSClient(bed.addresses, timeout=20) as client, ThreadPoolExecutor(2) as pool:
+        saving, besides = pool.submit(lambda: client.checkpoint().global_step), pool.submit(beside)
         while not saving.done():
             busy.send(ONES, 1)
             busy.wait()
+        besides.result()
         return saving.result()
 
 
@@ -167,14 +173,14 @@ def test_a_worker_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     """Its lease ends, and the checkpoint is written without it."""
     with two_workers(tmp_path) as (bed, first, second):
         abandon(second)
-        step = checkpoint(bed, first)
+        step = checkpoint(bed, first, lambda: bed.end_lease(1))
         assert not bed.log.of("residuals_missing")
         assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}
 
 
 def test_a_worker_that_does_not_answer_is_left_out_with_a_warning(tmp_path: Path) -> None:
     """It beats, and computes for longer than anybody waits."""
-    with two_workers(tmp_path, replace(LIMITS, residuals=0.2)) as (bed, first, _):
+    with two_workers(tmp_path, replace(LIMITS, residuals=3.0)) as (bed, first, _):
         step = checkpoint(bed, first)
         assert len(bed.log.of("residuals_missing workers=1 ")) == 2
         assert {slot for _, slot in state_of(tmp_path, step)} == {"", "residual.0"}
@@ -183,7 +189,7 @@ def test_a_worker_that_does_not_answer_is_left_out_with_a_warning(tmp_path: Path
 def test_a_lead_that_is_told_to_end_saves_the_job_without_those_who_do_not_answer(tmp_path: Path) -> None:
     """Both compute for longer than its grace time; the other shard, which nobody has told, waits no longer either."""
     limits = replace(LIMITS, residuals=3600.0, last_residuals=0.2)
-    with two_workers(tmp_path, limits, grace_seconds=6.0) as (bed, _, _):
+    with two_workers(tmp_path, limits, grace_seconds=20.0) as (bed, _, _):
         bed._loop.call_soon_threadsafe(bed.servers[0].interrupt)
         wait_for(lambda: bool(bed.log.of("stopped ")), "the end")
         assert len(bed.log.of("residuals_missing workers=0,1 ")) == 2
