@@ -20,14 +20,16 @@ from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.protos.coordination_pb2 import FollowRequest, Overflow, Reduced, Saved, TableHeld, Unable, Whole
 from grpc_ps.protos.parameter_server_pb2 import Outcome, PushHeader
 from grpc_ps.psserver import reports
+from grpc_ps.psserver.lead.limits import Limits
 
 SEED = int(os.environ.get("GRPC_PS_SEED", "4"))
 CHUNK = 4096
 # One on each shard: 2432 bytes with the padding.
 SPECS = [ParameterSpec(name=name, shape=(20, 30), dtype="float32") for name in ("left", "right")]
 SIZE = 2432
+# The worker does not beat, and the link is made anew for each case.
+UNHURRIED = Limits(lease=60.0, link=60.0)
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-PATIENCE = 0.1
 
 
 class Pair:
@@ -89,7 +91,10 @@ class Pair:
 @contextmanager
 def opened_pair() -> Iterator[Pair]:
     presets = {"learning_rate": 2.0**-10, "global_clip_norm": 1.0}
-    with LeadAlone(presets=presets, chunk_bytes=CHUNK) as cluster, RawWorker(cluster.addresses) as worker:
+    with (
+        LeadAlone(presets=presets, limits=UNHURRIED, chunk_bytes=CHUNK) as cluster,
+        RawWorker(cluster.addresses) as worker,
+    ):
         follower = FakeFollower(cluster.addresses, CHUNK)
         try:
             yield Pair(cluster, follower, worker)
@@ -147,7 +152,7 @@ def attack(pair: Pair, cases: int) -> Counter[str]:
         if number % 20 == 0:
             pair.step()
         pair.follower.position = pair.cluster.position()
-        link = pair.follower.open(PATIENCE) if rng.random() < 0.1 else pair.follower.connect(PATIENCE)
+        link = pair.follower.open() if rng.random() < 0.1 else pair.follower.connect()
         sent = anything(rng, pair)
         link.send(*sent)
         if rng.random() < 0.1:
