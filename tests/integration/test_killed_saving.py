@@ -204,17 +204,20 @@ def test_reports_of_another_folder_and_of_another_generation_do_nothing(tmp_path
 
 
 def test_a_shard_that_never_reports_costs_one_checkpoint(tmp_path: Path) -> None:
-    """The attempt of step 8 ends after `save` seconds with a warning; that of step 16 is written."""
+    """The attempt of step 8 ends after `save` seconds with a warning; that of step 16 is written.
+
+    They are many, for a busy disk takes some for each attempt; those that nobody has to wait for are taken off.
+    """
     silent = threading.Event()
 
     def gradient(worker: int, batch: int, parameters: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
         if batch >= 12:
-            bed.log.until("checkpoint_failed ", "not written within 0.5 s")
+            bed.log.until("checkpoint_failed ", "not written within 60 s")
         if batch >= 20:
             bed.log.until_committed(16)
         return by_number(worker, batch, parameters)
 
-    limits = replace(LIMITS, save=0.5)
+    limits = replace(LIMITS, save=60.0)
     with RecoveryBed(tmp_path, presets=PRESETS, limits=limits, checkpoints={"steps": 8, "keep": 9}) as bed:
         link: Any = bed.servers[1]._link
         saved = link.saved
@@ -222,6 +225,8 @@ def test_a_shard_that_never_reports_costs_one_checkpoint(tmp_path: Path) -> None
         def swallow(report: Saved) -> None:
             if "-00000008-" in report.folder:
                 silent.set()
+                lead: Any = bed.servers[0]._coordinator
+                lead.job.saving.current.begun -= 100.0
             else:
                 saved(report)
 
