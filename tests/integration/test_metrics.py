@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from history import wait_for
@@ -18,16 +17,9 @@ SPECS = [scalar("w"), scalar("v")]
 ONE = {"w": np.ones((), np.float32), "v": np.ones((), np.float32)}
 
 
-def saved(cluster: LocalCluster) -> dict[str, Any]:
-    """What the lead tells once its first checkpoint is committed."""
-    found: list[dict[str, Any]] = []
-
-    def look() -> bool:
-        found.append(scraped(cluster.servers[0].metrics_url))
-        return "grpc_ps_checkpoint_step" in found[-1]
-
-    wait_for(look, "the first checkpoint")
-    return found[-1]
+def saved(cluster: LocalCluster) -> None:
+    """Waits until the lead tells of its first checkpoint."""
+    wait_for(lambda: "grpc_ps_checkpoint_step" in scraped(cluster.servers[0].metrics_url), "the first checkpoint")
 
 
 def test_the_figures_are_those_of_the_job(tmp_path: Path) -> None:
@@ -42,7 +34,9 @@ def test_the_figures_are_those_of_the_job(tmp_path: Path) -> None:
                 session.send(ONE, 1)
                 reply = session.wait()
             session.report(4, {"mse": 0.25})
-            lead, follower = saved(cluster), scraped(cluster.servers[1].metrics_url)
+            saved(cluster)
+            # In this order: the follower has nothing that the lead has not.
+            follower, lead = [scraped(server.metrics_url) for server in reversed(cluster.servers)]
             assert reply.global_step == lead["grpc_ps_global_step"] == 4
             session.leave()
         told = [lead, follower]
