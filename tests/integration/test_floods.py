@@ -50,7 +50,7 @@ def test_status_answers_in_a_second_among_two_hundred_idle_and_fifty_active_clie
             assert "error" not in swarm.text, swarm.text
             return min(applied(status(StatusRequest(), timeout=30))[IDLE:]) >= least
 
-        wait_for(lambda: pushed(1), "a push of every active worker")
+        wait_for(lambda: pushed(1), "a push of every active worker", 60)
         before = max(applied(status(StatusRequest(), timeout=30)))
         answers: list[float] = []
         deadline = time.monotonic() + 60
@@ -66,7 +66,7 @@ def test_status_answers_in_a_second_among_two_hundred_idle_and_fifty_active_clie
                 answers.append(time.monotonic() - begun)
                 assert len(answer.workers) == IDLE + ACTIVE
                 assert applied(answer)[:IDLE] == [0] * IDLE
-        wait_for(lambda: pushed(before + 1), "more pushes of every active worker")
+        wait_for(lambda: pushed(before + 1), "more pushes of every active worker", 60)
         print(f"longest of {CALLS} status calls: {max(answers) * 1000:.0f} ms")
 
 
@@ -98,8 +98,9 @@ def push_eight_mebibytes(pushes: int) -> None:
             looking.join()
     print(f"{pushes} pushes: {before / MIB:.0f} MiB before, at most {most / MIB:.0f}")
     assert [dict(it.outcomes) for it in done] == [{"APPLIED": pushes // workers}] * workers
-    # One staged push a worker, and a fifth for what gRPC and the allocator keep.
-    assert most <= 1.2 * (before + workers * size)
+    # Of each worker a staged push and the values of an answer, each perhaps once more on its way through gRPC: pushes
+    # that nobody lets go of, or that wait in a queue, would soon be many times that.
+    assert most - before <= 4 * workers * size
 
 
 def test_b68_pushes_that_outrun_the_shard_are_slowed_down() -> None:
@@ -123,7 +124,8 @@ def test_who_waits_takes_no_processor_time() -> None:
         addresses = f"{address},{ready(other)}"
         worker = stack.enter_context(Command(*light_process(addresses)))
         with PSClient(addresses, timeout=30.0) as client:
-            wait_for(lambda: [it.activity for it in client.status().workers] == ["waiting for others to join"], "it")
+            idle = ["waiting for others to join"]
+            wait_for(lambda: [it.activity for it in client.status().workers] == idle, "the worker", 60)
             # Both have their values, so both have done with importing what they need.
             client.pull()
         processes = [psutil.Process(it.process.pid) for it in (lead, other, worker)]
