@@ -19,7 +19,7 @@ from grpc_ps.psserver import server, worker_service
 from grpc_ps.psserver.peer_limits import Allowances, Unattached
 
 PRESETS = {"learning_rate": 2.0**-10}
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def test_a_connection_that_calls_without_end_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
