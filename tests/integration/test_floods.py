@@ -105,7 +105,7 @@ def push_eight_mebibytes(pushes: int) -> None:
 
 def test_b68_pushes_that_outrun_the_shard_are_slowed_down() -> None:
     """Fault B68."""
-    push_eight_mebibytes(104)
+    push_eight_mebibytes(64)
 
 
 @pytest.mark.slow
