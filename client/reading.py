@@ -63,7 +63,7 @@ class Asked:
 def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
     """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
 
-    A lead that cannot be reached at all is not waited for.
+    A lead that still gets ready to keep one is waited for, and not one that cannot be reached at all.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -75,7 +75,7 @@ def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
             kept = first[0].meta.job.settings.moving_average > 0
             return replace(pulled, averages=asked.averages and kept)
         except (SnapshotGone, Full, PeerLost, PeerUnreachable, Corrupt) as error:
-            again = begun or isinstance(error, Full)
+            again = begun or isinstance(error, (Full, SnapshotGone))
             if not again or time.monotonic() + _PAUSE > deadline:
                 raise
             time.sleep(_PAUSE)

@@ -123,7 +123,7 @@ def test_who_waits_takes_no_processor_time() -> None:
         other = stack.enter_context(Command("psserver", "--shard", 1, "--shards", 2, "--port", 0, "--lead", address))
         addresses = f"{address},{ready(other)}"
         worker = stack.enter_context(Command(*light_process(addresses)))
-        with PSClient(addresses, timeout=30.0) as client:
+        with PSClient(addresses, timeout=60.0) as client:
             idle = ["waiting for others to join"]
             wait_for(lambda: [it.activity for it in client.status().workers] == idle, "the worker", 60)
             # Both have their values, so both have done with importing what they need.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from history import wait_for
 from light_worker import constant, run_worker, scalar
@@ -14,8 +18,10 @@ from grpc_ps.client import PSClient
 from grpc_ps.client.shared.errors import REASON_KEY
 from grpc_ps.protos.parameter_server_pb2 import PullRequest, PullResponse
 from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
+from grpc_ps.psserver import server
 from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.pins import MAX_PINS
+from grpc_ps.psserver.updates import load_store
 
 DEADLINE = 20.0
 # No time ends while a test runs.
@@ -74,3 +80,27 @@ def test_who_reads_all_shards_is_never_refused(shards: Shards) -> None:
         steps = {client.pull().global_step for _ in range(5 * MAX_PINS)}
     assert steps == {1}
     wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")
+
+
+def test_a_reader_waits_for_a_shard_that_still_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow is imported still when the values have come: for longer than a shard lets one question wait."""
+    ready = threading.Event()
+
+    def load_slowly(threads: int) -> Any:
+        assert ready.wait(DEADLINE)
+        return load_store(threads)
+
+    monkeypatch.setattr(server, "load_store", load_slowly)
+    with (
+        LocalCluster(1, limits=Limits(call=0.2)) as cluster,
+        PSClient(cluster.addresses, timeout=DEADLINE) as worker,
+        PSClient(cluster.addresses, timeout=DEADLINE) as reader,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        worker.join("test", [scalar()]).open({"w": np.ones((), np.float32)})
+        wait_for(lambda: reader.status().phase == "running", "the values")
+        reading = pool.submit(reader.pull)
+        pins = cluster.servers[0]._coordinator.job.pins  # type: ignore[union-attr]  # shard 0 has one
+        wait_for(lambda: reading.done() or len(pins) > 1, "a second question")
+        ready.set()
+        assert float(reading.result(DEADLINE).values["w"]) == 1.0
