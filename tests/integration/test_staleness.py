@@ -12,7 +12,6 @@ from light_worker import Crash, Outcome, run_worker, run_workers, scalar
 from local_cluster import LocalCluster
 
 from grpc_ps.client import PSClient
-from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.lead.log import Answer, Apply, Dismiss
 
 BOUND = 2
@@ -87,9 +86,16 @@ def test_nobody_computes_while_more_than_the_bound_ahead() -> None:
 
 
 def test_losing_the_slowest_frees_the_others_after_its_lease() -> None:
-    with LocalCluster(2, presets={**PRESETS, "steps": 60}, limits=Limits(lease=1.0)) as cluster:
+    with LocalCluster(2, presets={**PRESETS, "steps": 60}) as cluster:
         gradient = leashed(cluster, 4, crash=True)
-        done = run_workers(3, lambda number: run_worker(cluster.addresses, [scalar()], gradient, index=number))
+
+        def work(number: int) -> Outcome:
+            outcome = run_worker(cluster.addresses, [scalar()], gradient, index=number)
+            if number == SLOW:
+                cluster.end_lease(SLOW)
+            return outcome
+
+        done = run_workers(3, work)
         assert cluster.wait_ended() == [None, None]
     history = cluster.history
     history.check()

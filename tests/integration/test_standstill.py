@@ -12,12 +12,12 @@ from grpc_ps.client import PSClient
 from grpc_ps.psserver.lead.limits import Limits
 
 # Long enough for a heartbeat that a busy machine holds up.
-LEASE = 4.0
+LEASE = 5.0
 
 
 async def stand_still() -> None:
     """Keeps the event loop from everything else for more than a lease."""
-    until = time.monotonic() + 1.5 * LEASE
+    until = time.monotonic() + 1.2 * LEASE
     while time.monotonic() < until:
         pass
 

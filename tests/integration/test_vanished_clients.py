@@ -46,7 +46,12 @@ def half_a_push(worker: RawWorker, file: Path) -> str:
 
 def test_b44_clients_that_are_killed_in_the_middle_leave_nothing(tmp_path: Path) -> None:
     """Fault B44: kill -9 in the middle of a pull and of a push, twenty times each, several at once."""
-    with LocalCluster(1, presets=EXACT, chunk_bytes=CHUNK, threads=2) as cluster, ExitStack() as stack:
+    # The members beat now and then only: a busy machine must not take them for lost.
+    limits = Limits(lease=60.0)
+    with (
+        LocalCluster(1, presets=EXACT, chunk_bytes=CHUNK, threads=2, limits=limits) as cluster,
+        ExitStack() as stack,
+    ):
         run_worker(cluster.addresses, [SPEC], constant(1.0), pushes=1)
         workers = [stack.enter_context(RawWorker(cluster.addresses)) for _ in range(AT_ONCE)]
         for worker in workers:
@@ -84,7 +89,7 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
     """Else it would hold a snapshot for as long as it likes, and the next one another."""
     # Many times what the connection's buffers take.
     spec = ParameterSpec(name="w", shape=(16 * ELEMENTS,), dtype="float32")
-    with LocalCluster(1, presets=EXACT, limits=Limits(call=0.5)) as cluster:
+    with LocalCluster(1, presets=EXACT, limits=Limits(call=4.0)) as cluster:
         run_worker(cluster.addresses, [spec], constant(1.0), pushes=1)
         with grpc.insecure_channel(cluster.addresses) as channel:
             call = channel.unary_stream("/grpc_ps.v1.ParameterServer/Pull")(b"", timeout=20)
@@ -94,15 +99,15 @@ def test_a_reader_that_takes_nothing_is_cut_off() -> None:
             wait_for(lambda: len(held) == 0, "the snapshot to be let go of")
             with pytest.raises(grpc.RpcError) as cut:
                 list(call)
-            assert said_by(cut.value) == (grpc.StatusCode.UNAVAILABLE, "LOST", "the caller took nothing for 0.5 s")
+            assert said_by(cut.value) == (grpc.StatusCode.UNAVAILABLE, "LOST", "the caller took nothing for 4 s")
         with PSClient(cluster.addresses, timeout=20.0) as client:
             assert client.pull().global_step == 1
 
 
 def test_b60_an_idle_shard_and_a_long_step_outlive_every_timer() -> None:
-    """Fault B60: the lead's times at a hundredth or little more."""
-    limits = Limits(lease=1.0, link=0.1, start=1.0, rejoin=0.6, pin=0.3)
-    longest = 3 * max(limits.start, limits.lease)
+    """Fault B60: the lead's times as short as a busy machine allows, or shorter where nobody beats."""
+    limits = Limits(lease=5.0, link=0.1, start=5.0, rejoin=0.6, pin=0.3)
+    longest = 1.2 * max(limits.start, limits.lease)
     quiet = threading.Event()
     with LocalCluster(1, presets={**EXACT, "mode": "sync", "workers": 1}, limits=limits) as cluster:
         # There is no event to wait for: that nothing happens is what is tested.
@@ -117,9 +122,9 @@ def test_b60_an_idle_shard_and_a_long_step_outlive_every_timer() -> None:
 
 
 def scaled(options: channel_options.Options) -> channel_options.Options:
-    """The same with every time of keepalive a hundredth."""
+    """The same with every time from ping to ping a hundredth; an answer has its time: it may come late."""
     return tuple(
-        (name, value // 100 if isinstance(value, int) and ("keepalive_t" in name or "interval" in name) else value)
+        (name, value // 100 if isinstance(value, int) and ("keepalive_time_" in name or "interval" in name) else value)
         for name, value in options
     )
 
@@ -136,7 +141,7 @@ def test_b66_both_ends_agree_on_pings() -> None:
 
 @pytest.mark.parametrize("attached", [True, False], ids=["in-a-step", "without-a-call"])
 def test_b66_a_quiet_connection_is_kept(monkeypatch: pytest.MonkeyPatch, attached: bool) -> None:
-    """Fault B66: all times a hundredth; five pings and more go by, and the connection is still the first one."""
+    """Fault B66: pings a hundred times as often; five of them go by, and the connection is still the first one."""
     monkeypatch.setattr(server, "SERVER_OPTIONS", scaled(channel_options.SERVER_OPTIONS))
     with LocalCluster(1, presets=EXACT) as cluster:
         run_worker(cluster.addresses, [scalar()], constant(1.0), pushes=1)
