@@ -14,7 +14,7 @@ import numpy as np
 from grpc_ps.psserver.lead.log import Answer, Apply, Entry, Open, PushId
 from grpc_ps.psserver.server import ShardServer
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 @dataclass(frozen=True)

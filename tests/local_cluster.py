@@ -16,7 +16,7 @@ from grpc_ps.psserver.lead.limits import Limits
 from grpc_ps.psserver.server import ShardServer
 
 T = TypeVar("T")
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class LocalCluster:

@@ -16,7 +16,7 @@ from grpc_ps.client.jobs import Assignment, Carried, JobRequest, JobStatus
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.errors import DataError, PeerLost, PeerUnreachable, PsError
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 BEAT = 0.2
 
 # What a job trains: its parameters and gradients; may raise what makes the process of a real worker fail.
