@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Command, ready
+from commands import ENDED, Command, ready
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +37,7 @@ def first_privileged_port() -> bool:
 def test_b63_a_privileged_port_is_refused() -> None:
     """Fault B63: within seconds, with the port and what to do."""
     with Command("python", "-c", UNPRIVILEGED, psserver(), "--shard", 0, "--port", 81) as shard:
-        assert shard.wait(10) == 2
+        assert shard.wait() == 2
     assert shard.lines == [
         "psserver: error: port 81 on 127.0.0.1 cannot be had: this process may not have it; choose one from 1024 on"
     ]
@@ -61,7 +61,7 @@ def test_b65_a_shard_starts_on_a_machine_without_ipv6() -> None:
         ready(shard)
         shard.until(r"not_listening address=::1")
         shard.process.send_signal(signal.SIGTERM)
-        assert shard.wait(10) == 143
+        assert shard.wait(ENDED) == 143
 
 
 @pytest.mark.parametrize("value", [None, "", "-1", "0"])
