@@ -57,7 +57,7 @@ def test_all_shards_are_there() -> None:
             session = client.join("test", [scalar()])
             assert session.opener
         port = cluster.addresses.rpartition(":")[2]
-        assert run(["doctor", "--ps", cluster.addresses, "--port", "0"]) == 0
+        assert run(["doctor", "--ps", cluster.addresses, "--port", "0", "--timeout", "30"]) == 0
         with pytest.raises(JobFailed, match=rf"^port {port}: cannot be had on 127\.0\.0\.1: it is in use"):
             run(["doctor", "--port", port])
 
