@@ -58,7 +58,7 @@ def run(lead: Lead, lost_timeout: float = 5.0) -> Listener:
 
 
 def test_beats_until_the_job_is_done_and_reports() -> None:
-    lead = Lead(lambda call: wire.HeartbeatResponse(global_step=call, done=call == 3, exit_code=4))
+    lead = Lead(lambda call: wire.HeartbeatResponse(global_step=call, done=call >= 3, exit_code=4))
     listener = run(lead)
     assert [beat.global_step for beat in listener.beats] == [1, 2, 3]
     assert lead.requests[:3] == [wire.HeartbeatRequest(id=IDENTITY, local_step=11, loss=0.5)] * 3

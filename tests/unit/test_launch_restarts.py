@@ -223,7 +223,8 @@ def test_when_the_job_is_over_a_worker_need_not_end_well(
     wait = {"settle": 30.0, "drain_timeout": 600.0, **({"grace": 0.3} if code == 143 else {})}
     outcome, seen = run(plan(shard=SHORT, worker=OTHER + then, workers=2, max_restarts=max_restarts, **wait))
     assert (outcome.exit_code, outcome.reason) == (0, "")
-    assert seen.codes()["worker 1"] in ((code,) if not max_restarts else (code, 143))
+    # Who waits is told to end, and killed if the machine has no time for it until the grace time is over.
+    assert seen.codes()["worker 1"] in (code, *((137,) if code == 143 else ()), *((143, 137) if max_restarts else ()))
 
 
 def test_a_worker_that_is_killed_when_the_job_is_over(plan: Callable[..., LaunchPlan]) -> None:
