@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from grpc_ps.client.shared.process import own_stderr, prepare_process
+from grpc_ps.client.shared.process import begin_command, own_stderr
 
 
 def main() -> None:
     """Runs one shard until its job is over, and ends the process."""
-    prepare_process()
+    begin_command()
     sys.stderr = own_stderr()
     # Only now: gRPC and the allocator read their settings when they are loaded.
     from grpc_ps.client.shared.main import run_main

@@ -20,7 +20,7 @@ from grpc_ps.client.shared.process import prepare_process
 MODULES = {
     "psctl": ("grpc_ps.client.commands", "grpc_ps.client.commands.group"),
     "psserver": ("grpc_ps.psserver.cli", "grpc_ps.psserver.command"),
-    "worker": ("grpc_ps.worker.cli", "grpc_ps.worker.loading"),
+    "worker": ("grpc_ps.worker.command", "grpc_ps.worker.loading"),
 }
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from grpc_ps.client.commands.group import psctl
 from grpc_ps.psserver.command import psserver
-from grpc_ps.worker.cli import choose
+from grpc_ps.worker.command import choose
 
 ROOT = Path(__file__).parents[1]
 

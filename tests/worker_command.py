@@ -9,8 +9,8 @@ from io import StringIO
 from unittest import mock
 
 from grpc_ps.client.shared.main import run_main
-from grpc_ps.worker import cli
-from grpc_ps.worker.cli import build_config, worker
+from grpc_ps.worker import command
+from grpc_ps.worker.command import build_config, worker
 from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.interrupt import Interrupt
 
@@ -41,7 +41,7 @@ def called(*args: str) -> subprocess.CompletedProcess[str]:
     code: object = None
     with mock.patch.object(sys, "argv", ["worker", *args]), redirect_stdout(out), redirect_stderr(err):
         try:
-            run_main(lambda: cli.run(Interrupt()), "worker")
+            run_main(lambda: command.run(Interrupt()), "worker")
         except SystemExit as end:
             code = end.code
     assert isinstance(code, int)

@@ -23,7 +23,7 @@ else:
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "psserver": ("grpc_ps.psserver.command", "psserver"),
-        "worker": ("grpc_ps.worker.cli", "worker"),
+        "worker": ("grpc_ps.worker.command", "worker"),
         "launch": ("grpc_ps.client.commands.launch", "launch"),
         "submit": ("grpc_ps.client.commands.submit", "submit"),
     }

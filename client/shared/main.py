@@ -14,6 +14,7 @@ import click
 
 from grpc_ps.client.shared.errors import PsError
 from grpc_ps.client.shared.logs import ROOT
+from grpc_ps.client.shared.process import end_of_beginning
 
 # How a disk or a pipe refuses what is written to it.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE)
@@ -28,6 +29,7 @@ def run_main(main: Callable[[], int | None], name: str | None = None, *, at_once
     """
     prefix = name or Path(sys.argv[0]).stem
     try:
+        end_of_beginning()
         code = main() or 0
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 _M_TRIM_THRESHOLD = -1
@@ -18,8 +20,28 @@ _MAX_INT = (1 << 31) - 1
 _KERAS = "keras.src.optimizers"
 
 
+def begin_command() -> None:
+    """Prepares the process of a command, whose first act this is; Ctrl-C ends it at once until `end_of_beginning`.
+
+    What is imported till then would leave a traceback, or take the interruption for a failure of its own.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    prepare_process()
+
+
+def end_of_beginning() -> None:
+    """Lets Ctrl-C raise KeyboardInterrupt again, unless the command has chosen something else."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
 def prepare_process() -> None:
-    """Tunes memory and gRPC for streams of 1 MiB messages; the first thing every command does.
+    """Tunes memory and gRPC for streams of 1 MiB messages, before either is loaded.
 
     Measured on two cores with grpcio 1.85 (ARCHITECTURE.md has the table):
       - glibc gives each freed 1 MiB buffer back to the kernel and faults its pages in again for the next one. Keeping

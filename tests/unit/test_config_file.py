@@ -16,7 +16,7 @@ from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.flags import Command, Whole
 from grpc_ps.client.shared.job_flags import job_options
 from grpc_ps.psserver.command import config_from_flags, psserver
-from grpc_ps.worker.cli import build_config, worker
+from grpc_ps.worker.command import build_config, worker
 
 ROOT = Path(__file__).parents[2]
 

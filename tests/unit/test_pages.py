@@ -11,7 +11,7 @@ import pytest
 
 from grpc_ps.client.commands.group import psctl
 from grpc_ps.psserver.command import psserver
-from grpc_ps.worker.cli import worker
+from grpc_ps.worker.command import worker
 from grpc_ps.worker.subcommands import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]

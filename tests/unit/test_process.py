@@ -86,3 +86,38 @@ def test_events_are_one_line_of_fields(capsys: pytest.CaptureFixture[str]) -> No
     line = capsys.readouterr().err
     assert line[2] == line[5] == ":"
     assert line[8:] == ' worker 1 joined worker=1 rate=0.123457 why="two words" text="a\\nb" empty=""\n'
+
+
+# Ctrl-C comes while the module of that name is looked for.
+INTERRUPTED = """
+import importlib, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+importlib.import_module(sys.argv[1]).main()
+"""
+
+
+@pytest.mark.parametrize("module", ["grpc_ps.client.commands", "grpc_ps.psserver.cli", "grpc_ps.worker.cli"])
+def test_ctrl_c_while_a_command_is_imported_leaves_no_traceback(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_command_that_has_begun_is_told_of_ctrl_c() -> None:
+    text = (
+        "import os, signal\n"
+        "from grpc_ps.client.shared.process import begin_command\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "begin_command()\n"
+        "from grpc_ps.client.shared.main import run_main\n"
+        "def main():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt: return 7\n"
+        "run_main(main)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", text], check=False, timeout=60).returncode == 7

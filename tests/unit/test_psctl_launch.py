@@ -15,7 +15,7 @@ from grpc_ps.client.commands.group import run
 from grpc_ps.client.commands.launch import _summary_lines
 from grpc_ps.client.launch_plan import LaunchResult
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
-from grpc_ps.worker.cli import worker as worker_command
+from grpc_ps.worker.command import worker as worker_command
 
 
 @pytest.fixture

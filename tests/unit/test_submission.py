@@ -13,7 +13,7 @@ from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.protos import job_pb2
 from grpc_ps.psserver.job_messages import caller_of, job_request, submission_of
 from grpc_ps.psserver.lead.standing import Ended
-from grpc_ps.worker.cli import worker
+from grpc_ps.worker.command import worker
 
 WHOLE = JobRequest(
     model="mnist",

@@ -14,7 +14,7 @@ import pytest
 from worker_command import LINEAR, called, config_of, run
 
 from grpc_ps.client.shared.errors import UsageError
-from grpc_ps.worker.cli import choose, start_again, worker
+from grpc_ps.worker.command import choose, start_again, worker
 from grpc_ps.worker.subcommands import evaluate, placement
 
 USER_MODEL = """

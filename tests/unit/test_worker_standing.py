@@ -13,7 +13,7 @@ import pytest
 
 from grpc_ps.client.jobs import Assignment, Carried, JobQueue, JobRequest
 from grpc_ps.client.shared.errors import Ending, JobFailed, PeerLost, PeerUnreachable
-from grpc_ps.worker.cli import worker
+from grpc_ps.worker.command import worker
 from grpc_ps.worker.standing import StandingConfig, StandingWorker, flags_for, standing_config
 
 PS = ("--ps", "a:1,b:2")
