@@ -173,7 +173,7 @@ def gathered(cluster: LocalCluster, count: int, gradient: Gradient) -> Gradient:
     """
 
     def compute(worker: int, batch: int, parameters: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], int]:
-        cluster.until_members(count)
+        cluster.until_members(count, worker=worker)
         return gradient(worker, batch, parameters)
 
     return compute

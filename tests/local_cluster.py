@@ -79,9 +79,17 @@ class LocalCluster:
         lead: Any = self.servers[0]
         return lead._coordinator.job
 
-    def until_members(self, count: int) -> None:
-        """Waits until the job has that many workers, or is over: then some have left before the others."""
-        wait_for(lambda: len(self._job.members) >= count or self._job.done is not None, f"{count} workers")
+    def until_members(self, count: int, *, worker: int) -> None:
+        """Lets a worker wait until the job has that many, or is over: then some have left before the others.
+
+        One that is no member any more, for the job has gone back, has to find that out before it can come again.
+        """
+
+        def complete() -> bool:
+            job = self._job
+            return len(job.members) >= count or job.done is not None or job.members.at(worker) is None
+
+        wait_for(complete, f"{count} workers")
 
     def end_lease(self, worker: int) -> None:
         """Lets the lease of a worker that beats no more end now, however long leases are, and waits until it is missed.
