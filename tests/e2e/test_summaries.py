@@ -16,7 +16,7 @@ def test_summaries_are_whole_after_kills(tmp_path: Path) -> None:
     """Worker 1 kills itself before its 20th push, the lead after the 45th update: all go back to step 20 or 40."""
     logdir = tmp_path / "summaries"
     job = ("--ps", 1, "--workers", 2, "--model", "linear", "--mode", "sync", "--steps", 90, "--max-restarts", 2)
-    saving = ("--checkpoint-dir", tmp_path / "saved", "--checkpoint-steps", 20, "--lease", 2)
+    saving = ("--checkpoint-dir", tmp_path / "saved", "--checkpoint-steps", 20, "--lease", 6)
     faults = ("--fault", "worker 1: kill@computed:20", "--fault", "ps 0: kill@applied:45")
     summaries = ("--logdir", logdir, "--summary-every", 1)
     command = ("psctl", "launch", *job, *saving, *faults, *summaries, "--log-dir", tmp_path / "logs", "--json")
