@@ -23,6 +23,8 @@ SHARDS = 2
 WORKERS = 3
 # Global steps; the last kill is due in the first three quarters, so that the job cannot end before.
 STEPS = 400
+# That these take a while, also where whoever looks at the step is slow: the last quarter lasts three seconds.
+PACE = {"async": 0.1, "sync": 0.03, "backup": 0.03}
 FLAGS: dict[str, tuple[object, ...]] = {
     "async": ("--workers", WORKERS),
     "sync": ("--mode", "sync", "--workers", WORKERS),
@@ -119,7 +121,8 @@ def launch_flags(mode: str, folder: Path) -> tuple[object, ...]:
     """The run that is disturbed, or not."""
     job = ("--ps", SHARDS, "--model", "mnist", "--data", "digits", "--steps", STEPS, "--batch-size", 20, "--seed", 7)
     saved = ("--checkpoint-dir", folder / "checkpoints", "--checkpoint-steps", 10, "--lease", 2)
-    return (*job, *FLAGS[mode], *saved, "--log-dir", folder / "logs", "--json", "--max-restarts", 9)
+    pace = [word for worker in range(WORKERS) for word in ("--fault", f"worker {worker}: delay:PushPull={PACE[mode]}")]
+    return (*job, *FLAGS[mode], *pace, *saved, "--log-dir", folder / "logs", "--json", "--max-restarts", 9)
 
 
 def chosen(mode: str, seed: int) -> list[Kill]:
