@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
-from commands import UNHURRIED, Command, ready, run
-from standing_workers import until
+from commands import DEADLINE, ENDED, UNHURRIED, Command, ready, run
+from standing_workers import until as until_job
 
 from grpc_ps.client import PSClient
 
@@ -23,11 +24,12 @@ def submitted(ps: str, *flags: object) -> int:
     return int(json.loads(ended.stdout)["number"])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_seed_3_submit_follow_ctrl_c_watch_again_cancel_and_a_queue_of_three() -> None:
     """One ps, two workers, a client: jobs are followed and cancelled, one fails, a standing worker is killed."""
+    until = partial(until_job, seconds=DEADLINE)
     with ExitStack() as stack:
-        flags = ("--keep-alive", "--lease", 3, "--fault", UNHURRIED)
+        flags = ("--keep-alive", "--lease", 6, "--fault", UNHURRIED)
         shard = stack.enter_context(Command("psserver", "--shard", 0, "--port", 0, *flags))
         ps = ready(shard)
         one, two = (stack.enter_context(Command("worker", "--ps", ps)) for _ in range(2))
@@ -73,7 +75,7 @@ def test_b58_a_signal_ends_a_worker_that_stands(number: signal.Signals) -> None:
     ):
         shard.until(r"worker_stands_by")
         worker.process.send_signal(number)
-        assert worker.wait(7) == 128 + number, worker.text
+        assert worker.wait(ENDED) == 128 + number, worker.text
         assert "Traceback" not in worker.text
 
 
