@@ -91,7 +91,7 @@ class JobStatus:
         exit_code: of one that has ended; 7 if it was cancelled. `reason` says why, if not just by its target.
         submitted_ms, started_ms, ended_ms: Unix times in milliseconds, None before.
         workers: its members.
-        loss: mean of their last losses.
+        loss: mean of their newest applied pushes, as `client.shared.newest_loss` says.
         batches, examples: gradients that were applied, and the examples in them, within `running_ms` milliseconds of
             this generation of the lead.
         metrics: of the newest evaluation, at `evaluated_step`; None before the first.

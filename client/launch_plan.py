@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpc_ps.client.processes import GRACE_SECONDS
+from grpc_ps.client.shared.newest_loss import newest_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,6 @@ class LaunchResult:
     def summary(self) -> dict[str, Any]:
         """Returns the run in one record for programs: the job's own figures and the workers'."""
         accuracies = [worker["accuracy"] for worker in self.workers if worker.get("accuracy") is not None]
-        losses = [worker["loss"] for worker in self.workers if worker.get("loss") is not None]
         steps = [worker["global_step"] for worker in self.workers if "global_step" in worker]
         return {
             "exit_code": self.exit_code,
@@ -73,7 +73,7 @@ class LaunchResult:
             "ended_by": self.ended_by,
             "global_step": max(steps, default=None),
             "accuracy": accuracies[0] if accuracies else None,
-            "loss": sum(losses) / len(losses) if losses else None,
+            "loss": newest_loss((worker.get("loss"), worker.get("applied_step")) for worker in self.workers),
             "metrics": next((worker["metrics"] for worker in self.workers if worker.get("metrics")), {}),
             "restarts": self.restarts,
             "wall_seconds": round(self.wall_seconds, 3),

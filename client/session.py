@@ -196,7 +196,7 @@ class TrainingSession:
         return self.wait()
 
     def note(self, local_step: int, loss: SupportsFloat | None = None) -> None:
-        """Sets what the lead is told: steps this process has computed, and the loss of its last batch."""
+        """Sets what the lead is told: steps this process has computed, and the loss of its last applied push."""
         self._heartbeat.note(local_step, loss)
 
     def tell(self) -> None:

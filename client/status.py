@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from grpc_ps.client.settings import Setting, from_message
 from grpc_ps.client.shared.blocks import ParameterSpec
 from grpc_ps.client.shared.codec import from_proto
+from grpc_ps.client.shared.newest_loss import newest_loss
 from grpc_ps.protos import control_pb2
 
 
@@ -89,6 +90,8 @@ class WorkerStatus:
     """One member: its pushes by outcome, the batch it holds, and milliseconds since its last heartbeat.
 
     `staleness` is that of its last applied push, in updates; `mean_staleness` and `max_staleness` are over all of them.
+    `applied_step` is the global step that this push made, None before the first, and `loss` is, when the worker was
+    last heard of, that of its batch.
     `activity` says for people what it does. `times` is None before it has told; `held_seconds` is the time that its
     pushes from the second one on were whole before it was released to go on.
     """
@@ -111,6 +114,7 @@ class WorkerStatus:
     activity: str = ""
     times: WorkerTimes | None = None
     held_seconds: float = 0.0
+    applied_step: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +196,14 @@ class ClusterStatus:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     staleness_counts: tuple[int, ...] = ()
 
+    @property
+    def loss(self) -> float | None:
+        """The mean loss of the workers' newest applied pushes, as `client.shared.newest_loss` says."""
+        return newest_loss((worker.loss, worker.applied_step) for worker in self.workers)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON, None for what is not finite; without the parameters, which do not change."""
-        record: dict[str, Any] = _finite(asdict(replace(self, parameters=())))
+        record: dict[str, Any] = _finite({**asdict(replace(self, parameters=())), "loss": self.loss})
         del record["parameters"]
         return record
 

@@ -137,7 +137,7 @@ class ShardStatus(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., address: _Optional[str] = ..., connected: bool = ..., blocks: _Optional[int] = ..., value_bytes: _Optional[int] = ..., position: _Optional[int] = ..., times: _Optional[_Union[_coordination_pb2.ShardTimes, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[_coordination_pb2.TableHeld, _Mapping]]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity", "times", "held_seconds")
+    __slots__ = ("worker", "incarnation", "name", "local_step", "applied", "late", "non_finite", "done", "batch", "staleness", "silent_ms", "loss", "evaluator", "mean_staleness", "max_staleness", "activity", "times", "held_seconds", "applied_step")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class WorkerStatus(_message.Message):
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_STEP_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     name: str
@@ -174,7 +175,8 @@ class WorkerStatus(_message.Message):
     activity: str
     times: _parameter_server_pb2.WorkerTimes
     held_seconds: float
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ..., mean_staleness: _Optional[float] = ..., max_staleness: _Optional[int] = ..., activity: _Optional[str] = ..., times: _Optional[_Union[_parameter_server_pb2.WorkerTimes, _Mapping]] = ..., held_seconds: _Optional[float] = ...) -> None: ...
+    applied_step: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., local_step: _Optional[int] = ..., applied: _Optional[int] = ..., late: _Optional[int] = ..., non_finite: _Optional[int] = ..., done: _Optional[int] = ..., batch: _Optional[int] = ..., staleness: _Optional[int] = ..., silent_ms: _Optional[int] = ..., loss: _Optional[float] = ..., evaluator: bool = ..., mean_staleness: _Optional[float] = ..., max_staleness: _Optional[int] = ..., activity: _Optional[str] = ..., times: _Optional[_Union[_parameter_server_pb2.WorkerTimes, _Mapping]] = ..., held_seconds: _Optional[float] = ..., applied_step: _Optional[int] = ...) -> None: ...
 
 class StopJobRequest(_message.Message):
     __slots__ = ()

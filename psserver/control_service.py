@@ -183,6 +183,7 @@ def _worker_status(member: Member, now: float, job: Job) -> wire.WorkerStatus:
         staleness=member.staleness,
         silent_ms=max(0, int((now - member.last_beat) * 1000)),
         loss=member.loss,
+        applied_step=member.applied_step,
         evaluator=member.incarnation == job.evaluation.holder,
         mean_staleness=member.tally.total_staleness / max(1, outcomes["APPLIED"]),
         max_staleness=member.max_staleness,

@@ -49,7 +49,7 @@ class Jobs:
         self.outlived = False
         self._changed = asyncio.Event()
         self._seen = Reading()
-        self._last_losses: list[float] = []
+        self._told: list[tuple[float | None, int | None]] = []
         self._began = time.monotonic()
         self._run = plan.kept.run if plan is not None else 0
         self._beginning = False
@@ -232,7 +232,7 @@ class Jobs:
             self._run = before
             raise
         self.standing.begin()
-        self._seen, self._began, self._last_losses = Reading(), time.monotonic(), []
+        self._seen, self._began, self._told = Reading(), time.monotonic(), []
         event(logger, "job_begins", job=job.number, run=f"{run:016x}", standing=len(self.standing))
         self._lead.begin_run(run, plan.new_job(job), keeper)
         if job.ending:
@@ -290,11 +290,11 @@ class Jobs:
         return complete(presets, submission.stated, {"examples": 1})
 
     def leaves(self, worker: int, incarnation: int) -> None:
-        """A member goes. Where the job is done, its last loss stays one of those of which the job shows the mean."""
+        """A member goes. Where the job is done, its last loss stays one of those that the job's is made of."""
         job = self._lead.job
         member = job.members.get(worker, incarnation)
-        if member is not None and member.loss is not None and job.done is not None and self.queue.current is not None:
-            self._last_losses.append(member.loss)
+        if member is not None and job.done is not None and self.queue.current is not None:
+            self._told.append((member.loss, member.applied_step))
 
     def _read(self) -> Reading:
-        return reading_of(self._lead.job, self._seen, self._last_losses)
+        return reading_of(self._lead.job, self._seen, self._told)

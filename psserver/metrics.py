@@ -161,7 +161,9 @@ def _of_workers(members: Sequence[Member]) -> list[Metric]:
     """One row of each a worker: labels are indices, of which a job has as many as places."""
     labels = ["worker", "outcome"]
     pushes = CounterMetricFamily("grpc_ps_pushes", "Pushes of a worker's life by outcome.", labels=labels)
-    losses = GaugeMetricFamily("grpc_ps_worker_loss", "Loss of a worker's last batch.", labels=["worker"])
+    losses = GaugeMetricFamily(
+        "grpc_ps_worker_loss", "Loss of the batch of a worker's last applied push.", labels=["worker"]
+    )
     for member in members:
         worker = str(member.worker)
         for outcome in OUTCOMES:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grpc_ps.client.shared.errors import CheckpointError
+from grpc_ps.client.shared.newest_loss import newest_loss
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
 from grpc_ps.psserver.lead.job import Job
 from grpc_ps.psserver.lead.queue import Queue, QueuedJob, Reading
@@ -63,15 +64,19 @@ def is_idle(job: Job) -> bool:
     return job.done is not None or job.phase == "EMPTY" or over
 
 
-def reading_of(job: Job, before: Reading, gone: Sequence[float]) -> Reading:
-    """Where a job is. `gone` has the losses of those who have left it when it was done; without any, that of before."""
+def reading_of(job: Job, before: Reading, gone: Sequence[tuple[float | None, int | None]]) -> Reading:
+    """Where a job is.
+
+    `gone` is what those told of their last applied pushes, as `newest_loss` has it, who left it when it was done. Where
+    nobody has told a loss, it is that of before.
+    """
     training, found = job.training, job.evaluation
-    losses = [*gone, *(member.loss for member in job.members if member.loss is not None)]
+    loss = newest_loss([*gone, *((member.loss, member.applied_step) for member in job.members)])
     return Reading(
         global_step=job.step,
         steps=int(job.definition.settings["steps"]) if job.definition is not None else 0,
         workers=len(job.members),
-        loss=sum(losses) / len(losses) if losses else before.loss,
+        loss=before.loss if loss is None else loss,
         batches=training.batches if training is not None else 0,
         examples=training.examples if training is not None else 0,
         evaluated_step=found.step,

@@ -35,7 +35,7 @@ def status(global_step: int = 30, **fields: Any) -> wire.StatusResponse:
     worker = wire.WorkerStatus(
         worker=1, incarnation=3, name="host:17", local_step=15, applied=12, late=2, non_finite=1, batch=44,
         staleness=4, mean_staleness=1.5, max_staleness=7, silent_ms=1500, loss=0.25, evaluator=True,
-        activity="computing",
+        activity="computing", applied_step=29,
     )  # fmt: skip
     shards = [
         wire.ShardStatus(shard=0, address="a:1", connected=True, blocks=8, value_bytes=318040, position=57),

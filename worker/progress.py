@@ -88,7 +88,9 @@ class Progress:
         self.global_step = 0
         self.local_steps = 0
         self.examples = 0
+        # Of the last push that was applied, and the global step which that made: no other gradient has counted.
         self.loss: float | None = None
+        self.applied_step: int | None = None
         # Why the job ended before its target, and parameters of the model that the last line shows.
         self.ended = ""
         self.shown: Mapping[str, float] = {}
@@ -122,14 +124,13 @@ class Progress:
 
     def show(self, loss: SupportsFloat, shown: Mapping[str, float]) -> None:
         """Prints a line with the loss of the last batch and some parameters."""
-        self.loss = float(loss)
         mark = self.mark()
         rates = Rates.between(self._shown or mark, mark)
         self._shown, self._next = mark, mark.time + _INTERVAL
         seconds = 1 / rates.steps if rates.steps > 0 else 0.0
         values = "".join(f", {name} = {value:.4g}" for name, value in shown.items())
         self._line(
-            f"global_step {self.global_step}, local_step {self.local_steps}, loss = {self.loss:.4g}{values}"
+            f"global_step {self.global_step}, local_step {self.local_steps}, loss = {float(loss):.4g}{values}"
             f" ({rates.examples:.1f} examples/sec; {seconds:.4f} sec/batch)"
         )
 
@@ -141,7 +142,7 @@ class Progress:
         self._line(f"evaluation at global_step {global_step}: {metrics_text(metrics)}")
 
     def summary(self, metrics: Mapping[str, float]) -> dict[str, object]:
-        """The figures of the whole run; `metrics` are the last evaluation's. Loss is the last batch's."""
+        """The figures of the whole run; `metrics` are the last evaluation's. Loss is the last applied push's."""
         end = self.mark()
         rates = Rates.between(self._warm or end, end)
         return {
@@ -149,6 +150,7 @@ class Progress:
             "global_step": self.global_step,
             "local_steps": self.local_steps,
             "loss": _finite(self.loss),
+            "applied_step": self.applied_step,
             "accuracy": _finite(metrics.get("accuracy")),
             "metrics": {name: _finite(value) for name, value in metrics.items()},
             "steps_per_second": round(rates.steps, 3),

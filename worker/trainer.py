@@ -69,7 +69,9 @@ class Trainer:
         self._observe = observe
         self._at = at
         self._refused = 0
+        # Of the last push that was applied, and the step which that made.
         self._loss: tf.Tensor | None = None
+        self._applied_step: int | None = None
 
     def steps(self, session: TrainingSession, feed: Feed, *, target: int) -> Iterator[Trained]:
         """Trains until the job is done; the first step is the answer with the first parameters, without a loss.
@@ -84,6 +86,9 @@ class Trainer:
         """
         reply = session.begin()
         self._progress.begin(session.worker, reply.global_step, target)
+        if self._applied_step is not None and reply.global_step < self._applied_step:
+            # The job has gone back to before that push.
+            self._loss = self._applied_step = None
         # No parameters have come with the end of a job: then the model's variables stay as they are.
         gradients = None if reply.done else self._gradients(session, feed)
         yield Trained(reply)
@@ -96,6 +101,7 @@ class Trainer:
     def _end(self, session: TrainingSession, reply: Reply) -> None:
         self._progress.global_step = max(reply.global_step, self._progress.global_step)
         self._progress.loss = None if self._loss is None else float(self._loss)
+        self._progress.applied_step = self._applied_step
         session.note(self._progress.local_steps, self._progress.loss)
         session.tell()
         if reply.exit_code:
@@ -122,7 +128,6 @@ class Trainer:
         if computed is None:
             event(_LOGGER, "out_of_data", local_step=self._progress.local_steps, waiting="for the end of the job")
             return Trained(session.finish())
-        self._loss = computed.loss
         self._at("computed")
         gradients.send(computed, reply.hint)
         self._at("sent")
@@ -131,6 +136,8 @@ class Trainer:
         self._at("answered")
         if self._progress.step(reply.global_step, reply.outcome, computed.batch.examples):
             self._progress.show(computed.loss, self.shown(session.parameters))
+        if reply.outcome == "APPLIED":
+            self._loss, self._applied_step = computed.loss, computed.base_step + reply.staleness + 1
         self._observe(reply, computed.loss)
         if reply.outcome == "LATE" and gradients.overlaps:
             # The job was set to another mode, which takes gradients of its present step alone.

@@ -49,7 +49,8 @@ def picture(
     Times are those that came since an earlier reading.
     """
     rate = pace(steps_per_second)
-    lines = [", ".join(filter(None, (headline(now), rate))), details(now), evaluation(now), checkpoint(now)]
+    head, how = (", ".join(filter(None, parts)) for parts in ((headline(now), rate), (details(now), loss(now))))
+    lines = [head, how, evaluation(now), checkpoint(now)]
     lines += more
     found = (shards_table(now), held_table(now), *([workers_table(now)] if now.workers else []))
     state = [table for table in found if table.row_count]
@@ -83,6 +84,11 @@ def _progress(now: ClusterStatus) -> str:
 def pace(steps_per_second: float | None) -> str:
     """Returns how fast the global step rises; nothing where that is not known."""
     return "" if steps_per_second is None else f"{steps_per_second:.4g} steps/s"
+
+
+def loss(now: ClusterStatus) -> str:
+    """Returns the loss of the newest applied pushes; nothing before there are some."""
+    return "" if now.loss is None else f"loss {now.loss:.4g}"
 
 
 def details(now: ClusterStatus) -> str:
@@ -165,11 +171,11 @@ def metrics_text(metrics: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {shown[name]}" for name in sorted(shown))
 
 
-def result_text(metrics: Mapping[str, float | None], loss: float | None) -> str:
+def result_text(metrics: Mapping[str, float | None], last: float | None) -> str:
     """Returns what a job has come to: its metrics, or without any its last loss; empty without both."""
     if metrics:
         return metrics_text(metrics)
-    return "" if loss is None else f"loss {loss:.6g}"
+    return "" if last is None else f"loss {last:.6g}"
 
 
 def shards_table(now: ClusterStatus) -> Table:
@@ -200,11 +206,11 @@ def workers_table(now: ClusterStatus) -> Table:
     columns = ("worker", "process", "activity", "local\nstep", "batch", "applied", "late", "non-\nfinite")
     table = make_table("workers", *columns, "staleness\n(mean, max)", "loss", "silent")
     for worker in now.workers:
-        loss = "" if worker.loss is None else f"{worker.loss:.4g}"
+        last = "" if worker.loss is None else f"{worker.loss:.4g}"
         batch = "" if worker.batch is None else worker.batch
         outcomes = (worker.applied, worker.late, worker.non_finite)
         staleness = f"{worker.staleness} ({worker.mean_staleness:.1f}, {worker.max_staleness})"
-        cells = (worker.worker, worker.name, _activity(worker), worker.local_step, batch, *outcomes, staleness, loss)
+        cells = (worker.worker, worker.name, _activity(worker), worker.local_step, batch, *outcomes, staleness, last)
         table.add_row(*map(str, cells), f"{worker.silent_ms / 1000:.1f} s")
     return table
 

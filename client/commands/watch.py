@@ -147,9 +147,8 @@ def _to_nowhere(descriptor: int) -> None:
 def line_of(now: ClusterStatus, steps_per_second: float | None, since: ClusterStatus | None = None) -> str:
     """Returns a reading in one line: the job, its pace, and the workers in short, their times since that reading."""
     parts = [tables.headline(now), tables.pace(steps_per_second), tables.details(now), tables.evaluation(now)]
-    losses = [worker.loss for worker in now.workers if worker.loss is not None]
     parts.append(f"workers {len(now.workers)}")
-    parts += [f"loss {sum(losses) / len(losses):.4g}"] if losses else []
+    parts.append(tables.loss(now))
     parts.append(tables.step_time(shares(now, since)))
     late = sum(worker.late for worker in now.workers)
     parts += [f"late {late}"] if late else []

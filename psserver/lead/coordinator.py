@@ -265,7 +265,7 @@ class Coordinator:
     def beat(
         self, worker: int, incarnation: int, local_step: int, loss: float | None, times: Mapping[str, float]
     ) -> Member:
-        """A worker lives, and tells its own count of steps, its last loss, and where its time went."""
+        """A worker lives, and tells its own count of steps, its last applied push's loss, and where its time went."""
         member = self.act(lambda now: self.job.beat(worker, incarnation, now))
         member.local_step, member.loss, member.times = local_step, loss, times
         return member

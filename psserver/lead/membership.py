@@ -32,6 +32,7 @@ class Member:
         owed: an outcome that is not answered yet.
         sending: a push that has begun to arrive.
         progress: applied pushes, as the staleness bound counts them; None before it gets its first number.
+        applied_step: the step that its last applied push made, None before the first. For people, like `loss`.
         out_of_data: its own share of the data is used up.
         tally: its pushes so far.
         times: where its time went, as it told: names and values of `WorkerTimes`. For people.
@@ -59,6 +60,7 @@ class Member:
     out_of_data: bool = False
     local_step: int = 0
     loss: float | None = None
+    applied_step: int | None = None
     staleness: int = 0
     max_staleness: int = 0
     tally: Tally = field(default_factory=Tally)

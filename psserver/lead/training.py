@@ -221,6 +221,7 @@ class Training:
             member = self._members.get(push.id.worker, push.id.incarnation)
             if member is not None:
                 member.decide(Result(push.id.sequence, "APPLIED", staleness=before - push.base_step))
+                member.applied_step = self.step
         self._on_update(self.step, now)
         self._tell_late()
 

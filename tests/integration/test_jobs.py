@@ -182,6 +182,13 @@ def test_who_may_join_a_job_that_was_submitted() -> None:
             assert said[-1] == "a worker of the job that was submitted to open it"
             session = other.join("test", [scalar()], run=told.run, stated={"steps": FOREVER})
             assert session.opener
+            session.open({"w": np.zeros((), np.float32)})
+            assert session.begin().batch == 0
+            session.note(0, 8.0)
+            session.tell()
+            assert client.jobs.get(number).loss is None, "no push of it has counted"
+            session.send({"w": np.zeros((), np.float32)}, 1)
+            assert session.wait().outcome == "APPLIED"
             client.jobs.cancel(number)
             session.note(1, 0.25)
             session.tell()

@@ -36,6 +36,7 @@ def test_without_a_bound_a_worker_runs_ahead() -> None:
     assert run_ahead(driver, fast) == 50
     driver.push(slow)
     assert (slow.staleness, slow.max_staleness, slow.tally.total_staleness) == (50, 50, 50)
+    assert (fast.applied_step, slow.applied_step) == (50, 51)
 
 
 def test_bound_zero_is_lock_step() -> None:

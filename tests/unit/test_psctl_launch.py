@@ -179,7 +179,13 @@ def test_the_summary_says_what_ended_the_job(install, capsys):
 
 
 def test_the_summary_has_the_loss_where_there_are_no_metrics():
-    workers = ({"global_step": 30, "loss": 0.5}, {"global_step": 29, "loss": 0.25}, {"loss": None})
+    workers = (
+        {"global_step": 30, "loss": 0.5, "applied_step": 30},
+        {"global_step": 29, "loss": 0.25, "applied_step": 29},
+        # The one came when the job was over; the other's figures are of a version that did not tell.
+        {"loss": None, "applied_step": None},
+        {"loss": 8.0},
+    )
     lines = _summary_lines(LaunchResult(exit_code=0, wall_seconds=1.5, workers=workers))
     assert lines[0] == "done: global step 30, loss 0.375, 1.5 s"
 

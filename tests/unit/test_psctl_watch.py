@@ -40,7 +40,7 @@ def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureF
     output = capsys.readouterr().out
     assert output.splitlines()[:3] == [
         "running, mnist, async, global step 30 of 3000, paused",
-        "learning rate 0.01 (0.5 of the schedule's), no bound on pushes ahead",
+        "learning rate 0.01 (0.5 of the schedule's), no bound on pushes ahead, loss 0.25",
         "evaluation at global step 20: accuracy 0.9125, loss 0.5",
     ]
     assert table_rows(output, "workers") == [
@@ -198,6 +198,7 @@ def test_status_as_json_has_everything_but_the_parameters(capsys: pytest.Capture
     (worker,) = record["workers"]
     assert (worker["mean_staleness"], worker["max_staleness"], worker["activity"]) == (1.5, 7, "computing")
     assert "parameters" not in record
+    assert record["loss"] == 0.25
 
 
 def test_watch_prints_a_line_a_reading_until_the_job_stops(capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,6 +281,15 @@ def test_a_lead_that_has_started_anew_has_no_pace_yet() -> None:
     pace(reading(50, 9000))
     assert pace(reading(10, 1000, generation=3)) is None
     assert pace(reading(30, 2000, generation=3)) == 20
+
+
+def test_the_loss_is_of_the_newest_applied_pushes() -> None:
+    told = [(0.5, 30), (0.25, 29), (8.0, 2), (8.0, None)]
+    workers = [wire.WorkerStatus(worker=number, loss=loss, applied_step=at) for number, (loss, at) in enumerate(told)]
+    now = reading(30, 0, workers=workers)
+    assert (now.loss, tables.loss(now)) == (0.375, "loss 0.375")
+    assert ", workers 4, loss 0.375" in line_of(now, None)
+    assert reading(30, 0, workers=workers[3:]).loss is None
 
 
 def test_a_line_without_workers() -> None:

@@ -95,12 +95,12 @@ def test_the_summary_has_outcomes_and_accuracy() -> None:
     bench.progress.begin(4, 0, 10)
     for outcome in ("APPLIED", "LATE", "APPLIED", "DONE", None):
         bench.progress.step(3, outcome, 5)
-    bench.progress.loss = 0.125
+    bench.progress.loss, bench.progress.applied_step = 0.125, 3
     found = json.loads(bench.progress.finish({"accuracy": 0.9, "mse": 0.000012, "other": float("nan")}))
     assert found["outcomes"] == {"APPLIED": 2, "DONE": 1, "LATE": 1}
     assert found["accuracy"] == 0.9
     assert found["metrics"] == {"accuracy": 0.9, "mse": 0.000012, "other": None}
-    assert found["loss"] == 0.125
+    assert (found["loss"], found["applied_step"]) == (0.125, 3)
     assert found["worker"] == 4
     assert set(found) >= {"global_step", "local_steps", "steps_per_second", "examples_per_second", "wall_seconds"}
     metrics = "accuracy = 0.9, mse = 1.2e-05, other = nan"

@@ -29,7 +29,7 @@ from grpc_ps.worker.trainer import NON_FINITE_LIMIT, Trainer
 
 def reply(step: int, outcome: str | None = None, **others: Any) -> SimpleNamespace:
     fields = {"batch": step, "hint": step + 1, "done": False, "exit_code": 0, "reason": "", "parameter": ""}
-    return SimpleNamespace(global_step=step, outcome=outcome, **{**fields, **others})
+    return SimpleNamespace(global_step=step, outcome=outcome, staleness=0, **{**fields, **others})
 
 
 class FakeSession:
@@ -125,6 +125,34 @@ def test_outcomes_are_counted() -> None:
     train(loop, FakeSession(3, ("LATE", "APPLIED", "LATE")), feed(), target=3)
     assert progress.outcomes == {"APPLIED": 3, "LATE": 2}
     assert (progress.global_step, progress.local_steps) == (3, 5)
+
+
+def test_a_gradient_that_did_not_count_has_no_loss() -> None:
+    """A worker that came when the job was over computed it on the first values."""
+    session = FakeSession(0, ("DONE",))
+    loop, progress = trainer()
+    train(loop, session, feed(), target=100)
+    assert (progress.local_steps, progress.outcomes) == (1, {"DONE": 1})
+    assert (progress.loss, progress.applied_step, session.told) == (None, None, (1, None))
+
+
+def test_the_loss_is_that_of_the_last_applied_push() -> None:
+    session = FakeSession(3, ("APPLIED", "LATE", "NON_FINITE"))
+    loop, progress = trainer()
+    train(loop, session, feed(), target=3)
+    first, late, refused, *_ = (loss for _, loss in session.notes)
+    assert float(first) == float(late) == float(refused) > float(session.notes[-1][1]) == progress.loss
+    assert progress.applied_step == 3
+
+
+def test_a_loss_goes_with_the_push_that_a_rollback_undoes() -> None:
+    loop, progress = trainer()
+    train(loop, FakeSession(3), feed(), target=9)
+    assert progress.applied_step == 3
+    session = FakeSession(2, ("LATE", "DONE"))
+    session._step = 2
+    train(loop, session, feed(), target=9)
+    assert (progress.loss, progress.applied_step) == (None, None)
 
 
 def test_with_overlap_every_push_but_the_first_is_of_the_release_before() -> None:
