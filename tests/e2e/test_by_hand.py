@@ -7,9 +7,10 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from commands import UNHURRIED, Command, ready, run
+from commands import ENDED, UNHURRIED, Command, ready, run
 from ports import free_port
 
 pytestmark = pytest.mark.e2e
@@ -92,10 +93,10 @@ def test_seed_1_with_status_and_a_worker_that_joins_later() -> None:
 
 
 @pytest.mark.data
-def test_seed_2_real_mnist(mnist_folder: str) -> None:
+def test_seed_2_real_mnist(mnist_folder: str, tmp_path: Path) -> None:
     """1 shard, 2 workers, async, the model's own settings: 95 % on the test images after 3,000 global steps."""
     flags = ("--ps", 1, "--workers", 2, "--model", "mnist", "--data-dir", mnist_folder, "--steps", 3000, "--json")
-    ended = run("psctl", "launch", *flags)
+    ended = run("psctl", "launch", *flags, "--log-dir", tmp_path)
     assert ended.returncode == 0, ended.stderr
     summary = json.loads(ended.stdout.splitlines()[-1])
     assert summary["global_step"] == 3000
@@ -113,9 +114,9 @@ def test_b58_a_signal_ends_a_process_in_the_middle_of_training(number: signal.Si
             for told in (worker, shard):
                 assert (other.process.poll(), shard.process.poll()) == (None, None), other.text + shard.text
                 told.process.send_signal(number)
-                assert told.wait(7) == 128 + number, told.text
+                assert told.wait(ENDED) == 128 + number, told.text
                 assert "Traceback" not in told.text
-            assert other.wait(7) == 4
+            assert other.wait(ENDED) == 4
             assert "told to end by a signal" in other.text
 
 
@@ -130,7 +131,7 @@ def test_b58_a_signal_ends_a_process_that_waits_at_the_start(number: signal.Sign
         worker.until("waiting")
         for waiting in (worker, shard):
             waiting.process.send_signal(number)
-            assert waiting.wait(7) == 128 + number, waiting.text
+            assert waiting.wait(ENDED) == 128 + number, waiting.text
             assert "Traceback" not in waiting.text
 
 
@@ -155,7 +156,7 @@ def test_b63_a_port_that_is_taken_is_refused() -> None:
     """Fault B63: never a server that pretends to run."""
     with Command("psserver", "--shard", 0, "--port", 0) as shard:
         port = ready(shard).rpartition(":")[2]
-        ended = run("psserver", "--shard", 0, "--port", port, seconds=10)
+        ended = run("psserver", "--shard", 0, "--port", port)
     assert ended.returncode == 2
     assert f"port {port} on 127.0.0.1 cannot be had" in ended.stderr
     assert "READY" not in ended.stdout

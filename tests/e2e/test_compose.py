@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Command, ready, run
+from commands import ENDED, Command, ready, run
 from manifests import Service, services, words
 from ports import free_port
 
@@ -48,4 +48,4 @@ def test_the_services_train_together(tmp_path: Path) -> None:
             # As `docker compose down` does.
             for each in standing:
                 each.process.send_signal(signal.SIGTERM)
-            assert [each.wait(10) for each in standing] == [143] * 3
+            assert [each.wait(ENDED) for each in standing] == [143] * 3

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from commands import DEADLINE, ENDED
 
 from grpc_ps.client import LocalCluster, ParameterSpec, PSClient, PsError
 from grpc_ps.client.cluster_file import ClusterFile, is_running
@@ -22,10 +23,10 @@ README = Path(__file__).parents[2] / "README.md"
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "own.py").write_text(code)
-    return subprocess.run([sys.executable, "own.py"], cwd=folder, capture_output=True, text=True, timeout=110)
+    return subprocess.run([sys.executable, "own.py"], cwd=folder, capture_output=True, text=True, timeout=DEADLINE)
 
 
-def gone(pids: list[int], seconds: float = 20.0) -> bool:
+def gone(pids: list[int], seconds: float = ENDED) -> bool:
     deadline = time.monotonic() + seconds
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
