@@ -118,9 +118,9 @@ class PSClient:
         what is asked for: `rows` has ids by table, in any order, and `tables` names those of which all rows are wanted
         that the shards hold.
 
-        Raises NotOpen before the job has values, UsageError for a name that it does not have, NotLead if the first
-        address is not shard 0's, PeerUnreachable or PeerLost for a shard that does not answer, and Full, SnapshotGone
-        or Corrupt if reading again has not helped in time.
+        Raises NotOpen before the job has values, UsageError for a name that it does not have, Mismatch for a list with
+        more or fewer shards than the job's, NotLead if the first address is not shard 0's, PeerUnreachable or PeerLost
+        for a shard that does not answer, and Full, SnapshotGone or Corrupt if reading again has not helped in time.
         """
         asked = reading.Asked(names=names, averages=averages, rows=rows or {}, tables=tables)
         return reading.pull(self._shards, asked, self.timeout)

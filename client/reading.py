@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from grpc_ps.client.channel import Reachability
 from grpc_ps.client.parameters import Array, Parameters, ShardImages
 from grpc_ps.client.reading_rows import RowReader
 from grpc_ps.client.receiving import take_chunk
@@ -14,12 +16,12 @@ from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared import codec
 from grpc_ps.client.shared.blocks import place
 from grpc_ps.client.shared.codec import ChunkView
-from grpc_ps.client.shared.errors import Corrupt, Full, PeerLost, PeerUnreachable, SnapshotGone, UsageError
+from grpc_ps.client.shared.errors import Corrupt, Full, PeerLost, PeerUnreachable, PsError, SnapshotGone, UsageError
 from grpc_ps.client.shared.rows import Ids, Rows
 from grpc_ps.protos import parameter_server_pb2 as wire
 
 Message = tuple[wire.PullResponse, ChunkView | None]
-Messages = Iterator[Message]
+Messages = Generator[Message, None, None]
 
 # Seconds between two attempts, and the least that one gets.
 _PAUSE = 0.2
@@ -63,13 +65,14 @@ class Asked:
 def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
     """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
 
-    A lead that still gets ready to keep one is waited for, and not one that cannot be reached at all.
+    A lead that still gets ready to keep one is waited for, and not one that cannot be reached at all. Nor is a new one
+    asked for while another shard is out of reach: one that it cannot be told to let go of has a place for readers.
     """
     deadline = time.monotonic() + timeout
     while True:
         begun = False
         try:
-            lead, first = _pin(shards[0], max(deadline - time.monotonic(), _PAUSE), asked)
+            lead, first = _pin(shards, max(deadline - time.monotonic(), _PAUSE), asked)
             begun = True
             pulled = _read(shards, asked, lead, first, max(deadline - time.monotonic(), _PAUSE))
             kept = first[0].meta.job.settings.moving_average > 0
@@ -79,14 +82,22 @@ def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
             if not again or time.monotonic() + _PAUSE > deadline:
                 raise
             time.sleep(_PAUSE)
+            if begun and not _are_there(shards[1:], deadline):
+                raise
 
 
-def _pin(shard: ShardClient, timeout: float, asked: Asked) -> tuple[Messages, Message]:
+def _are_there(shards: Sequence[ShardClient], deadline: float) -> bool:
+    """Waits until all those are connected; whether they are."""
+    with Reachability({shard.address: shard.channel for shard in shards}) as reach:
+        return all(reach.wait(shard.address, max(deadline - time.monotonic(), 0)) for shard in shards)
+
+
+def _pin(shards: Sequence[ShardClient], timeout: float, asked: Asked) -> tuple[Messages, Message]:
     """Has the lead pin a snapshot; returns its messages, the first one apart."""
-    messages = shard.pull(0, timeout, averages=asked.averages, keep=asked.keep)
+    messages = shards[0].pull(0, timeout, averages=asked.averages, keep=asked.keep, shard_count=len(shards))
     first = next(messages, None)
     if first is None or not first[0].HasField("meta"):
-        raise Corrupt(f"{shard.address}: the values came without `meta`")
+        raise Corrupt(f"{shards[0].address}: the values came without `meta`")
     return messages, first
 
 
@@ -94,24 +105,40 @@ def _read(shards: Sequence[ShardClient], asked: Asked, lead: Messages, first: Me
     meta = first[0].meta
     # All shards begin to send at once; gRPC keeps what is not read yet within its window.
     others = [shard.pull(meta.snapshot, timeout, keep=asked.keep) for shard in shards[1:]]
-    parameters = _parameters(meta, asked.names, len(shards))
-    _receive(chain((first,), lead), parameters.shards[0], meta, shards[0].address)
-    for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
-        _receive(messages, images, meta, shard.address)
-    pulled = Pulled(meta.global_step, parameters.arrays)
-    if asked.keep:
+    try:
+        parameters = _parameters(meta, asked.names, len(shards))
+        _receive(chain((first,), lead), parameters.shards[0], meta, shards[0].address)
+        for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
+            _receive(messages, images, meta, shard.address)
+        pulled = Pulled(meta.global_step, parameters.arrays)
         _read_tables(RowReader(shards, parameters.tables, meta, timeout), asked, pulled)
-    return pulled
+        return pulled
+    finally:
+        lead.close()
+        _end(others)
+        if asked.keep:
+            _let_go(shards, meta.snapshot)
+
+
+def _end(calls: Sequence[Messages]) -> None:
+    """Ends calls, also of which nothing was read: a shard lets go of what it had pinned already when a call ends."""
+    for messages in calls:
+        with suppress(PsError):
+            next(messages, None)
+        messages.close()
+
+
+def _let_go(shards: Sequence[ShardClient], snapshot: int) -> None:
+    """Has all shards let go of a snapshot that they keep; what cannot be told ends by itself."""
+    for shard in shards:
+        shard.let_go(snapshot)
 
 
 def _read_tables(reader: RowReader, asked: Asked, pulled: Pulled) -> None:
-    try:
-        for name, ids in asked.rows.items():
-            pulled.rows[name] = reader.rows(name, ids)
-        for name in asked.tables:
-            pulled.tables[name] = reader.table(name)
-    finally:
-        reader.close()
+    for name, ids in asked.rows.items():
+        pulled.rows[name] = reader.rows(name, ids)
+    for name in asked.tables:
+        pulled.tables[name] = reader.table(name)
 
 
 def _parameters(meta: wire.SnapshotMeta, names: Collection[str] | None, shard_count: int) -> Parameters:

@@ -69,11 +69,6 @@ class RowReader:
         messages = shard.pull(self._meta.snapshot, self._timeout, table=spec.name, ids=data, keep=True)
         return _received(messages, spec, self._meta, shard.address)
 
-    def close(self) -> None:
-        """Lets go of the snapshot on all shards; what cannot be told ends by itself."""
-        for shard in self._shards:
-            shard.let_go(self._meta.snapshot)
-
 
 class _Behind:
     """Memory for what a shard sends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -135,14 +135,18 @@ class ShardClient:
         table: str = "",
         ids: bytes = b"",
         keep: bool = False,
-    ) -> Iterator[Pulling]:
+        shard_count: int = 0,
+    ) -> Generator[Pulling, None, None]:
         """Streams a snapshot's values from this shard; zero asks the lead to pin one. The call begins at once.
 
-        `averages` is for the lead: those in place of values, if the job keeps any. With `table` rows of that are
-        streamed: those of `ids`, or all. With `keep` the snapshot is there for more.
+        `averages` is for the lead: those in place of values, if the job keeps any; and so is `shard_count`, how many
+        shards the caller knows. With `table` rows of that are streamed: those of `ids`, or all. With `keep` the
+        snapshot is there for more.
         """
         self.check_open()
-        request = wire.PullRequest(snapshot=snapshot, averages=averages, table=table, ids=ids, keep=keep)
+        request = wire.PullRequest(
+            snapshot=snapshot, averages=averages, table=table, ids=ids, keep=keep, shard_count=shard_count
+        )
         return self._pulled(self._pull(request.SerializeToString(), timeout=timeout, metadata=self._metadata))
 
     def let_go(self, snapshot: int) -> None:
@@ -150,7 +154,7 @@ class ShardClient:
         with suppress(PsError):
             next(self.pull(snapshot, CALL_SECONDS), None)
 
-    def _pulled(self, call: Any) -> Iterator[Pulling]:
+    def _pulled(self, call: Any) -> Generator[Pulling, None, None]:
         try:
             with self._errors():
                 for data in call:

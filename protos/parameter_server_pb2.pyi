@@ -310,18 +310,20 @@ class Done(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("snapshot", "averages", "table", "ids", "keep")
+    __slots__ = ("snapshot", "averages", "table", "ids", "keep", "shard_count")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     AVERAGES_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
     averages: bool
     table: str
     ids: bytes
     keep: bool
-    def __init__(self, snapshot: _Optional[int] = ..., averages: bool = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., keep: bool = ...) -> None: ...
+    shard_count: int
+    def __init__(self, snapshot: _Optional[int] = ..., averages: bool = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., keep: bool = ..., shard_count: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("meta", "end", "chunk")

@@ -150,9 +150,9 @@ class ParameterServerServicer(object):
         Blocks: until the shard has reached the snapshot's position, at most 10 s.
         Repeat: ask the lead for a new snapshot. A shard lets go of a snapshot when it has been streamed, or after the
         time in `meta`.
-        Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet) or NOT_LEAD; NOT_FOUND with SNAPSHOT_GONE;
-        RESOURCE_EXHAUSTED with FULL (too many readers: try again); INVALID_ARGUMENT with USAGE (not a PullRequest);
-        UNAVAILABLE with LOST (the caller took nothing for 10 s).
+        Errors: FAILED_PRECONDITION with NOT_OPEN (no values yet), NOT_LEAD or MISMATCH (another number of shards);
+        NOT_FOUND with SNAPSHOT_GONE; RESOURCE_EXHAUSTED with FULL (too many readers: try again); INVALID_ARGUMENT with
+        USAGE (not a PullRequest); UNAVAILABLE with LOST (the caller took nothing for 10 s).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

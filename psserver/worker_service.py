@@ -118,7 +118,7 @@ class WorkerService:
             raise UsageError(f"not a PullRequest: {error}") from error
         name = request.snapshot or secrets.randbits(63) | 1
         if not request.snapshot:
-            lead_of(self._coordinator).pin(name, averages=request.averages)
+            lead_of(self._coordinator).pin(name, averages=request.averages, listed=request.shard_count)
         try:
             pinned = await self._pinned(name)
             image = self._asked(request, pinned)

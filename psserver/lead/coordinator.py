@@ -275,9 +275,9 @@ class Coordinator:
         self.jobs.leaves(worker, incarnation)
         self.act(lambda now: self.job.leave(worker, incarnation, now))
 
-    def pin(self, snapshot: int, *, averages: bool) -> None:
-        """Pins a snapshot for a reader."""
-        self.act(lambda now: self.job.pins.add(snapshot, now, averages=averages))
+    def pin(self, snapshot: int, *, averages: bool, listed: int) -> None:
+        """Pins a snapshot for a reader, who knows so many shards."""
+        self.act(lambda now: self.job.pins.add(snapshot, now, averages=averages, listed=listed))
 
     def stop(self, done: Done, *, save: bool | None = None) -> None:
         """Ends the job, for good; see `Job.stop`."""

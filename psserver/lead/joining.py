@@ -75,6 +75,12 @@ class Definition:
         }
 
 
+def check_list(listed: int, shards: int) -> None:
+    """Refuses who knows another number of shards than the job has: MISMATCH."""
+    if listed != shards:
+        raise Refusal("MISMATCH", f"--ps lists {listed} shards, the job has {shards}")
+
+
 def check_join(
     request: JoinRequest, *, run: int, shards: int, definition: Definition | None, presets: Settings
 ) -> None:
@@ -85,8 +91,7 @@ def check_join(
     """
     if request.run and request.run != run:
         raise Refusal("WRONG_RUN", "that job is gone: another one runs here")
-    if request.shard_count != shards:
-        raise Refusal("MISMATCH", f"--ps lists {request.shard_count} shards, the job has {shards}")
+    check_list(request.shard_count, shards)
     if definition is None:
         check_agreement(presets, request.stated, "shard 0")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grpc_ps.psserver.lead.joining import check_list
 from grpc_ps.psserver.lead.log import Pin
 from grpc_ps.psserver.lead.refusal import Refusal
 
@@ -34,13 +35,18 @@ class Pins:
         self._job = job
         self._pins: dict[int, _Held] = {}
 
-    def add(self, snapshot: int, now: float, *, averages: bool = False) -> None:
+    def add(self, snapshot: int, now: float, *, averages: bool = False, listed: int = 0) -> None:
         """Pins this position's values for a reader; `averages` in their place, if the job keeps any.
 
+        `listed` is how many shards the reader knows, 0 if it does not say: who does not know all would leave the others
+        with a snapshot that nobody reads.
+
         Raises:
-            Refusal: NOT_OPEN without values, FULL with too many readers.
+            Refusal: MISMATCH for another number of shards, NOT_OPEN without values, FULL with too many readers.
         """
         job = self._job
+        if listed:
+            check_list(listed, job.shards.count)
         if job.training is None or job.phase == "RESTORING":
             raise Refusal("NOT_OPEN", f"no values yet: the job waits for {job.waiting_for() or 'its first worker'}")
         self._pins = {name: pin for name, pin in self._pins.items() if pin.end > now}

@@ -13,9 +13,10 @@ import pytest
 from history import wait_for
 from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
+from ports import held_port
 
 from grpc_ps.client import PSClient
-from grpc_ps.client.shared.errors import REASON_KEY
+from grpc_ps.client.shared.errors import REASON_KEY, Mismatch, PeerUnreachable, UsageError
 from grpc_ps.protos.parameter_server_pb2 import PullRequest, PullResponse
 from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
 from grpc_ps.psserver import server
@@ -80,6 +81,34 @@ def test_who_reads_all_shards_is_never_refused(shards: Shards) -> None:
         steps = {client.pull().global_step for _ in range(5 * MAX_PINS)}
     assert steps == {1}
     wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")
+
+
+def test_a_list_of_more_or_fewer_shards_is_refused_before_anything_is_pinned(shards: Shards) -> None:
+    lead, follower = (server.address for server in shards.cluster.servers)
+    for listed in ([lead], [lead, follower, "127.0.0.1:1"]):
+        with PSClient(listed, timeout=DEADLINE) as client, pytest.raises(Mismatch) as refused:
+            client.pull()
+        assert str(refused.value) == f"--ps lists {len(listed)} shards, the job has 2"
+    assert shards.held() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("asked", [{"names": ["nobody"]}, {"rows": {"nobody": [0]}}], ids=["values", "rows"])
+def test_readings_that_fail_leave_nothing_pinned(shards: Shards, asked: dict[str, Any]) -> None:
+    with PSClient(shards.cluster.addresses, timeout=DEADLINE) as client:
+        for _ in range(2 * MAX_PINS):
+            with pytest.raises(UsageError, match="nobody"):
+                client.pull(**asked)
+    wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")
+
+
+def test_a_shard_out_of_reach_is_named_and_takes_one_place_of_readers(shards: Shards) -> None:
+    with held_port() as port:
+        nobody = f"127.0.0.1:{port}"
+        listed = [shards.cluster.servers[0].address, nobody]
+        says = f"^{nobody}: nothing answers there"
+        with PSClient(listed, timeout=2.0) as client, pytest.raises(PeerUnreachable, match=says):
+            client.pull()
+    assert shards.held()[0] == 1
 
 
 def test_a_reader_waits_for_a_shard_that_still_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:

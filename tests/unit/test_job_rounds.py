@@ -151,7 +151,9 @@ def test_readers_are_few_and_their_pins_end() -> None:
     for name in range(8):
         driver.job.pins.add(name, driver.now)
     with pytest.raises(Refusal, match="FULL"):
-        driver.job.pins.add(8, driver.now)
+        driver.job.pins.add(8, driver.now, listed=1)
+    with pytest.raises(Refusal, match="MISMATCH: --ps lists 2 shards, the job has 1"):
+        driver.job.pins.add(8, driver.now, listed=2)
     driver.job.pins.drop(0, 3)
     driver.job.pins.add(8, driver.now)
     driver.now = 31.0
