@@ -120,6 +120,8 @@ def _standing(worker: StandingWorker, runs: Mapping[int, int], now: float) -> wi
 def job_status(jobs: Jobs, job: QueuedJob, generation: int, waiting_for: str) -> wire.JobStatus:
     """Where a job is; `generation` and `waiting_for` are the present one's."""
     reading, present = jobs.reading(job), job is jobs.queue.current
+    if not present:
+        waiting_for = jobs.queued_waits_for(job) if job.state == "QUEUED" else ""
     state, code, reason = job.state, job.exit_code, job.reason
     if (done := jobs.ending(job)) is not None:
         state, code, reason = "FAILED" if done.exit_code else "DONE", done.exit_code, done.reason
@@ -141,7 +143,7 @@ def job_status(jobs: Jobs, job: QueuedJob, generation: int, waiting_for: str) ->
         batches=reading.batches,
         examples=reading.examples,
         running_ms=int(jobs.running_seconds * 1000) if present else 0,
-        waiting_for=waiting_for if present else "",
+        waiting_for=waiting_for,
         generation=generation if present else 0,
     )
     if reading.evaluated_step >= 0:

@@ -19,6 +19,7 @@ from grpc_ps.psserver.lead.settings import Settings, complete
 from grpc_ps.psserver.lead.standing import Standing, places
 from grpc_ps.psserver.queue_file import job_folder, to_json
 from grpc_ps.psserver.queue_plan import QueuePlan, is_idle, reading_of, taken
+from grpc_ps.psserver.queue_waits import cluster_waits_for, queued_waits_for
 from grpc_ps.psserver.refusals import decided
 
 if TYPE_CHECKING:
@@ -143,20 +144,11 @@ class Jobs:
 
     def waiting_for(self) -> str:
         """What the cluster waits for while no job is carried out, for people; empty where that is nobody's concern."""
-        queued, current = self.queue.queued(), self.queue.current
-        if self.plan is None or current is not None:
-            return self._waiting_to_open(current) if current is not None else ""
-        if queued and not len(self.standing):
-            return f"a standing worker for job {queued[0].number}"
-        if queued and (missing := self._lead.job.shards.missing()):
-            return f"shard {', '.join(map(str, missing))} to connect to the lead, for job {queued[0].number}"
-        return "" if queued or self._lead.job.phase != "EMPTY" else "a job (psctl submit), or a worker that brings one"
+        return cluster_waits_for(self, self._lead.job)
 
-    def _waiting_to_open(self, current: QueuedJob) -> str:
-        """What the present job waits for that nobody has opened: its processes may load their data first."""
-        if current is not self.present or self._lead.job.phase != "EMPTY":
-            return ""
-        return "a worker that was told of it to join" if self.standing.carriers(current) else "a standing worker"
+    def queued_waits_for(self, job: QueuedJob) -> str:
+        """What a job in the queue waits for, for people; empty where it is about to begin."""
+        return queued_waits_for(self, job, self._lead.job)
 
     def look(self) -> None:
         """Time has passed: the present job may have ended, and the next one begin."""

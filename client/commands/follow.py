@@ -7,14 +7,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import FrameType, TracebackType
 from typing import Protocol, TextIO
 
+from grpc_ps.client.client import PSClient
+from grpc_ps.client.commands.idle import workers_line
 from grpc_ps.client.commands.tables import result_text
 from grpc_ps.client.commands.view import step_bars
-from grpc_ps.client.jobs import JobQueue, JobStatus
-from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, UsageError
+from grpc_ps.client.jobs import JobStatus
+from grpc_ps.client.joining import SAY_EVERY
+from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable, PsError, UsageError
 
 # Seconds for which a lead that has answered before may be out of reach.
 _PATIENCE = 60.0
@@ -38,7 +41,7 @@ class CtrlC:
 
 
 class Follower:
-    """Follows jobs.
+    """Follows jobs of a client's cluster.
 
     Args:
         interval: seconds between two readings.
@@ -46,9 +49,10 @@ class Follower:
     """
 
     def __init__(
-        self, jobs: JobQueue, interrupt: CtrlC, interval: float, *, may_return: Callable[[], bool] = lambda: False
+        self, client: PSClient, interrupt: CtrlC, interval: float, *, may_return: Callable[[], bool] = lambda: False
     ) -> None:
-        self._jobs = jobs
+        self._jobs = client.jobs
+        self._addresses = client.addresses
         self._interrupt = interrupt
         self._interval = interval
         self._may_return = may_return
@@ -94,13 +98,22 @@ class Follower:
         """Returns the last reading, None after Ctrl-C."""
         while not self._interrupt.came:
             if (now := self._read(number)) is not None:
-                show(now)
+                show(now, self._note(now))
                 if now.has_ended:
                     return now
             until = time.monotonic() + self._interval
             while (left := until - time.monotonic()) > 0 and not self._interrupt.came:
                 time.sleep(min(left, _LOOK_SECONDS))
         return None
+
+    def _note(self, now: JobStatus) -> str:
+        """Returns what is to be added to a job that waits in the queue: that nobody is there to carry it out."""
+        if now.state != "queued" or not now.waiting_for:
+            return ""
+        with suppress(PsError):  # A lead that goes away meanwhile is the next reading's matter.
+            if not self._jobs.standing():
+                return workers_line((), self._addresses)
+        return ""
 
     def _read(self, number: int) -> JobStatus | None:
         """Returns a reading, None while a lead that has answered before is out of reach."""
@@ -142,9 +155,9 @@ def ending(now: JobStatus) -> str:
 
 
 class Show(Protocol):
-    """Takes each reading."""
+    """Takes each reading, and what is to be said beside."""
 
-    def __call__(self, now: JobStatus) -> None:
+    def __call__(self, now: JobStatus, note: str) -> None:
         """Shows it."""
 
 
@@ -177,28 +190,30 @@ def line_of(now: JobStatus, speed: tuple[float, float] | None) -> str:
     return f"step {now.global_step}{loss}{pace}"
 
 
-def state_of(now: JobStatus) -> str:
-    """Returns what a job does that is not just running."""
+def state_of(now: JobStatus, note: str = "") -> str:
+    """Returns what a job does that is not just running, and what else there is to say."""
     waiting = f": waiting for {now.waiting_for}" if now.waiting_for else ""
-    return f"job {now.number} ({now.model}): {now.state}{waiting}"
+    return f"job {now.number} ({now.model}): {now.state}{waiting}" + (f"; {note}" if note else "")
 
 
 class _Lines(AbstractContextManager["_Lines"]):
-    """A line for each reading that has something new."""
+    """A line for each reading that has something new, and again and again what is waited for."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._speed = Speed()
         self._shown = ""
+        self._said = 0.0
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         pass
 
-    def __call__(self, now: JobStatus) -> None:
-        state = state_of(now)
+    def __call__(self, now: JobStatus, note: str) -> None:
+        state = state_of(now, note)
         if now.has_ended:
             return
-        if state != self._shown:
+        if state != self._shown or (now.waiting_for and time.monotonic() - self._said >= SAY_EVERY):
+            self._said = time.monotonic()
             self._say(state)
         if (speed := self._speed(now)) is not None:
             self._say(line_of(now, speed))
@@ -224,9 +239,9 @@ class _Bar(AbstractContextManager["_Bar"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._progress.stop()
 
-    def __call__(self, now: JobStatus) -> None:
+    def __call__(self, now: JobStatus, note: str) -> None:
         self._pace = self._speed(now) or self._pace
-        note = state_of(now) if now.state != "running" or now.waiting_for else line_of(now, self._pace)
+        note = state_of(now, note) if now.state != "running" or now.waiting_for else line_of(now, self._pace)
         self._progress.update(
             self._task, completed=now.global_step, total=now.steps or None, note=note, refresh=now.has_ended
         )

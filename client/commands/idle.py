@@ -38,10 +38,11 @@ def idle_lines(
     if now.phase not in ("empty", "stopped") or now.workers or not now.takes_jobs:
         return []
     submit = shlex.join(["psctl", "submit", *typed({"ps": ps, "log_dir": log_dir}), "--model", "NAME"])
-    return [_workers(standing, addresses), f"{submit} submits a job; NAME is one of {', '.join(OUR_MODELS)}"]
+    return [workers_line(standing, addresses), f"{submit} submits a job; NAME is one of {', '.join(OUR_MODELS)}"]
 
 
-def _workers(standing: Sequence[StandingWorker], addresses: Sequence[str]) -> str:
+def workers_line(standing: Sequence[StandingWorker], addresses: Sequence[str]) -> str:
+    """Returns who stands by, or how somebody does."""
     if not standing:
         return f"no worker stands by: worker --ps {','.join(addresses)}, without --model, is one"
     names = ", ".join(worker.name for worker in standing[:_NAMED])

@@ -62,7 +62,7 @@ def submit(ps: str | None, log_dir: Path | None, **values: Any) -> None:
             return
         click.echo(f"job {number}: submitted", err=values["as_json"])
         folder = launch_folder(ps, log_dir)
-        follower = Follower(client.jobs, interrupt, values["interval"], may_return=lambda: runs(folder))
+        follower = Follower(client, interrupt, values["interval"], may_return=lambda: runs(folder))
         follower.follow(number, as_json=values["as_json"], bars=not values["no_progress"])
 
 

@@ -41,7 +41,7 @@ def watch(ps: str | None, log_dir: Path | None, interval: float, number: int | N
     interrupt = CtrlC()
     with connect(ps, log_dir) as client:
         folder = launch_folder(ps, log_dir)
-        follower = Follower(client.jobs, interrupt, interval, may_return=lambda: runs(folder))
+        follower = Follower(client, interrupt, interval, may_return=lambda: runs(folder))
         if number is not None:
             follower.follow(number, as_json=as_json)
             return

@@ -76,7 +76,9 @@ def test_the_queue_its_order_and_cancelling() -> None:
     with standing() as (cluster, client):
         running, waiting, cancelled = (client.jobs.submit(job(name, steps=FOREVER)) for name in "abc")
         now = until(client, running, lambda it: it.workers == 2 and it.state == "running" and it.global_step > 0)
-        assert [it.state for it in client.jobs.list()] == ["running", "queued", "queued"]
+        listed = client.jobs.list()
+        assert [it.state for it in listed] == ["running", "queued", "queued"]
+        assert [it.waiting_for for it in listed] == ["", "job 1 to end", "job 1 and 1 more to end"]
         assert [it.carrying for it in client.jobs.standing()] == [running, running]
         one = client._shards[0].list_jobs(wire.ListJobsRequest(number=running))
         assert ([it.number for it in one.jobs], list(one.standing)) == ([running], [])
@@ -118,6 +120,11 @@ def test_a_job_waits_for_a_standing_worker_and_newcomers_join_it() -> None:
         assert (now.waiting_for, now.takes_jobs) == ("a job (psctl submit), or a worker that brings one", True)
         number = client.jobs.submit(job("a", steps=FOREVER))
         assert client.status().waiting_for == "a standing worker for job 1"
+        assert client.jobs.get(number).waiting_for == "a standing worker"
+        behind = client.jobs.submit(job("behind"))
+        assert client.jobs.get(behind).waiting_for == "a standing worker, and job 1 to end"
+        client.jobs.cancel(behind)
+        assert client.jobs.get(behind).waiting_for == ""
         with LightStanding(cluster.addresses) as one:
             until(client, number, lambda it: it.workers == 1)
             with LightStanding(cluster.addresses) as two:
@@ -126,7 +133,7 @@ def test_a_job_waits_for_a_standing_worker_and_newcomers_join_it() -> None:
                 until_ended(client, number)
                 limited = client.jobs.submit(JobRequest(model="linear", name="b", members=1, stated={"steps": 3}))
                 until_ended(client, limited)
-        assert sorted([*one.carried, *two.carried]) == [1, 1, 2]
+        assert sorted([*one.carried, *two.carried]) == [1, 1, 3]
 
 
 def test_a_standing_worker_that_vanishes_leaves_the_job_to_the_others() -> None:
@@ -225,7 +232,8 @@ def test_a_worker_that_brings_its_own_job_is_waited_for() -> None:
         def gradient(worker: int, batch: int, parameters: Any) -> Any:
             if not queued:
                 queued.append(client.jobs.submit(job("b")))
-            assert client.jobs.get(queued[0]).state == "queued"
+            waiting = client.jobs.get(queued[0])
+            assert (waiting.state, waiting.waiting_for) == ("queued", "the job that runs here to end")
             return constant(-1.0)(worker, batch, parameters)
 
         stated = {"steps": 5, "learning_rate": 1.0}

@@ -85,6 +85,40 @@ def test_a_job_without_metrics_ends_with_its_loss(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines()[-1] == "job 3: done: global step 100, loss 0.125, 12.4 s"
 
 
+NOBODY = "no worker stands by: worker --ps {}, without --model, is one"
+
+
+@pytest.mark.parametrize("command", ["submit", "watch"])
+def test_what_a_job_waits_for_is_said_at_once_and_again(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = job_status("QUEUED", waiting_for="a standing worker")
+    starting = job_status("STARTING", waiting_for="a worker that was told of it to join")
+    more = ["--model", "linear"] if command == "submit" else ["--job", "3"]
+    for every, times in ((0.0, 3), (3600.0, 1)):
+        monkeypatch.setattr(follow, "SAY_EVERY", every)
+        with FakeControl() as lead:
+            lead.jobs = [[waiting], [waiting], [waiting], [starting], [running(0, 100)], [running(0, 200)], [DONE]]
+            # What is asked beside each of the first readings, who stands by, takes no reading away.
+            lead.jobs = [jobs for jobs in lead.jobs for _ in range(2 if jobs == [waiting] else 1)]
+            assert run([command, "--ps", lead.address, "--interval", "0.001", *more]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:-1] == [
+            *(["job 3: submitted"] if command == "submit" else []),
+            *[f"job 3 (mnist): queued: waiting for a standing worker; {NOBODY.format(lead.address)}"] * times,
+            "job 3 (mnist): starting: waiting for a worker that was told of it to join",
+            "job 3 (mnist): running",
+        ]
+
+
+def test_a_job_behind_others_waits_for_them_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeControl() as lead:
+        lead.standing = [wire.StandingWorker(name="a:1", carrying=1)]
+        lead.jobs = [[job_status("QUEUED", waiting_for="job 1 and 1 more to end")]] * 2 + [[DONE]]
+        assert submit(lead, "--model", "linear") == 0
+    assert "job 3 (mnist): queued: waiting for job 1 and 1 more to end" in capsys.readouterr().out.splitlines()
+
+
 def test_what_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ("--model", "mnist", "--model-arg", "hidden=64", "--name", "first try", "--steps", "100", "--overlap")
     more = ("--data-dir", "/d", "--init-from", "w.npz", "--workers", "2", "--max-staleness", "none", "--detach")
