@@ -23,6 +23,7 @@ from grpc_ps.worker.evaluator import Evaluator, check_until
 from grpc_ps.worker.failures import models_own_errors
 from grpc_ps.worker.initial import check_initial
 from grpc_ps.worker.loading import ModelFactory, fit, load_data
+from grpc_ps.worker.passed_over import note_queue
 from grpc_ps.worker.progress import Progress
 from grpc_ps.worker.settings import (
     NO_OVERLAP,
@@ -225,6 +226,8 @@ class Worker:
                 raise Mismatch(f"--overlap, which is for async: {error}") from error
             raise
         self._component(f"worker {session.worker}")
+        if not self._run:
+            note_queue(client.jobs)
         self._run = session.run  # Joining again must not open another job.
         event(_LOGGER, "joined", worker=session.worker, incarnation=session.incarnation, opener=session.opener)
         return session

@@ -17,6 +17,7 @@ from local_cluster import LocalCluster
 from recovery_bed import RecoveryBed
 
 from grpc_ps.client import PSClient
+from grpc_ps.client.jobs import JobRequest
 from grpc_ps.client.shared.errors import DataError, Mismatch, PeerLost, UsageError
 from grpc_ps.models.linear import Linear
 from grpc_ps.worker import (
@@ -208,10 +209,17 @@ def test_a_step_that_has_failed_is_no_end_of_the_job_and_fails_again() -> None:
             assert not session.should_stop()
 
 
-def test_a_job_that_was_over_before_stops_at_once() -> None:
+def test_a_job_that_was_over_before_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that wait for workers which stand by are passed over, and the worker looks whether there are any."""
+    passed_over: list[list[str]] = []
+    monkeypatch.setattr(
+        "grpc_ps.worker.run.note_queue", lambda jobs: passed_over.append([it.state for it in jobs.list()])
+    )
     with LocalCluster(presets={"steps": 1}, keep_alive=True) as cluster:
         with fed(cluster, Point()) as session:
             session.run_step(*batch(0))
+        with PSClient(cluster.addresses) as client:
+            client.jobs.submit(JobRequest(model="linear"))
         trained = session.parameters["w"].tolist()
         assert trained != [0.0]
         point = Point(7.0)
@@ -219,6 +227,7 @@ def test_a_job_that_was_over_before_stops_at_once() -> None:
             assert (late.should_stop(), late.global_step) == (True, 1)
             assert math.isnan(late.run_step(*batch(1)).loss)
         assert point.w.numpy().tolist() == trained
+    assert passed_over == [[], ["queued"]]
 
 
 def test_a_job_whose_shards_are_gone_leaves_the_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,7 @@ def test_a_lead_that_is_killed_between_jobs_has_the_queue(tmp_path: Path) -> Non
             until_ended(client, client.jobs.submit(job("a", 5)))
         until(client, 1, lambda it: not client.jobs.standing())
         waiting = client.jobs.submit(job("b", 7))
+        assert client.status().checkpoint is not None, "where there is a folder the queue is kept"
         bed.restart(0)
         assert [(it.number, it.state, it.global_step) for it in answered(client)] == [(1, "done", 5), (2, "queued", 0)]
         with LightStanding(bed.addresses):

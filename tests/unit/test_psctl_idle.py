@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from fake_control import FakeControl, status
+from fake_control import FakeControl, job_status, status
 
 from grpc_ps.client.commands.group import run
 from grpc_ps.protos import control_pb2 as wire
@@ -75,4 +75,31 @@ def test_stop_says_what_it_ended(
         assert run(["stop", "--ps", lead.address]) == 0
         assert run(["stop", "--ps", lead.address, "--json"]) == 0
     said, record = capsys.readouterr().out.splitlines()
-    assert (said, json.loads(record)) == (says, {"global_step": 30, "over": over, "exit_code": code})
+    assert (said, json.loads(record)) == (
+        says,
+        {"global_step": 30, "over": over, "exit_code": code, "dropped": 0, "kept": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    ("queued", "saved", "says", "kept"),
+    [
+        (1, False, "1 queued job is dropped", 0),
+        (2, False, "2 queued jobs are dropped", 0),
+        (1, True, "1 queued job goes on where shards are started with the same --checkpoint-dir", 1),
+        (2, True, "2 queued jobs go on where shards are started with the same --checkpoint-dir", 2),
+    ],
+)
+def test_stop_says_what_becomes_of_the_queue(
+    capsys: pytest.CaptureFixture[str], queued: int, saved: bool, says: str, kept: int
+) -> None:
+    checkpoint = wire.CheckpointStatus(directory="d") if saved else None
+    with FakeControl(status(job_number=3, checkpoint=checkpoint)) as lead:
+        lead.jobs = [
+            [job_status("DONE", 2), job_status("RUNNING"), *(job_status("QUEUED", 4 + n) for n in range(queued))]
+        ]
+        assert run(["stop", "--ps", lead.address]) == 0
+        assert run(["stop", "--ps", lead.address, "--json"]) == 0
+    said, record = capsys.readouterr().out.splitlines()
+    assert said == f"stopped job 3 at global step 30; the cluster ends; {says}"
+    assert (json.loads(record)["dropped"], json.loads(record)["kept"]) == (queued - kept, kept)
