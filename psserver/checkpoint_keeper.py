@@ -94,7 +94,9 @@ class CheckpointKeeper:
         found = await self._run(lambda: self._folder.newest(_skip))
         if found is None and cold and self._settings.restore:
             raise CheckpointError(f"--restore: {self.directory} has no checkpoint to go on from")
-        return restored(found.manifest, cold=cold, within=self._within) if found is not None else None
+        if found is None:
+            return None
+        return replace(restored(found.manifest, cold=cold, within=self._within), folder=str(self.directory))
 
     async def is_new(self) -> bool:
         """Whether the folder has no checkpoint. Raises CheckpointError."""

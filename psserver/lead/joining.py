@@ -41,6 +41,7 @@ class Definition:
     Attributes:
         settings: as they are now; `opened` as they were at first.
         opener: None for a job that began from a checkpoint.
+        folder: that of the checkpoint it began from, for people; empty for none.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Definition:
     parameters: Mapping[str, Signature]
     opened: Mapping[str, Value]
     opener: Member | None = None
+    folder: str = ""
 
     def check(self, request: JoinRequest) -> None:
         """Refuses a newcomer with another model or other settings.
@@ -61,7 +63,13 @@ class Definition:
     def check_model(self, request: JoinRequest) -> None:
         """Refuses a newcomer with another model: MISMATCH."""
         models = f"model: the job trains {self.model!r}, this worker {request.model!r}; "
-        check_parameters(self.parameters, request.parameters, models if request.model != self.model else "")
+        saved = f"; the job goes on from {self.folder}: another model needs another --checkpoint-dir"
+        check_parameters(
+            self.parameters,
+            request.parameters,
+            models if request.model != self.model else "",
+            saved if self.folder else "",
+        )
 
     def news(self, stated: Settings) -> dict[str, Value]:
         """What somebody states that the job has not now, and, where it was changed since, had not at first either.

@@ -47,6 +47,7 @@ class Restored:
         opened_count: initialisations so far.
         age: seconds since it was committed.
         cold: the lead has just started; otherwise it has rolled back, and nothing may be stated anew.
+        folder: that of the job's checkpoints, for people.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Restored:
     state: TrainingState
     cold: bool
     age: float = 0.0
+    folder: str = ""
 
 
 def restated(settings: Settings, news: Settings, whose: str) -> dict[str, Value]:
@@ -106,6 +108,7 @@ def begin_restored(job: Job, restored: Restored) -> None:
         settings=dict(restored.settings),
         parameters=restored.parameters,
         opened=restored.opened,
+        folder=restored.folder,
     )
     job.evaluation.until = parse_until(str(restored.settings["until"]))
     state = replace(restored.state, started=False) if restored.cold else restored.state

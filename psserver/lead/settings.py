@@ -186,8 +186,12 @@ def check_agreement(job: Settings, stated: Settings, whose: str = "the job") -> 
             raise Refusal("MISMATCH", f"{name}: {whose} has {job[name]!r}, this worker has {value!r}")
 
 
-def check_parameters(job: Mapping[str, Signature], parameters: Mapping[str, Signature], models: str = "") -> None:
-    """Refuses a newcomer whose model is not the job's; `models` says how the models are called where they differ.
+def check_parameters(
+    job: Mapping[str, Signature], parameters: Mapping[str, Signature], models: str = "", saved: str = ""
+) -> None:
+    """Refuses a newcomer whose model is not the job's.
+
+    `models` says how the models are called where they differ, `saved` where the job comes from.
 
     Raises:
         Refusal: MISMATCH, with the first parameter (by name) that differs and both forms of it.
@@ -198,7 +202,7 @@ def check_parameters(job: Mapping[str, Signature], parameters: Mapping[str, Sign
             raise Refusal(
                 "MISMATCH",
                 f"{models}parameter {name!r}: the job has {ours or 'none of that name'}, "
-                f"this worker's model has {theirs or 'none of that name'}",
+                f"this worker's model has {theirs or 'none of that name'}{saved}",
             )
 
 

@@ -193,7 +193,8 @@ def test_b76_what_is_in_the_state_itself_cannot_be_stated_anew(tmp_path: Path, s
 def test_b14_another_model_is_refused_by_a_job_on_disk(tmp_path: Path) -> None:
     """Its first parameter that differs is named, and what is there stays."""
     more(tmp_path, {"steps": 3})
-    with RecoveryBed(tmp_path, presets={"learning_rate": LR}) as bed, pytest.raises(Mismatch, match="parameter 'c'"):
+    says = f"parameter 'c'.*; the job goes on from {tmp_path}: another model needs another --checkpoint-dir$"
+    with RecoveryBed(tmp_path, presets={"learning_rate": LR}) as bed, pytest.raises(Mismatch, match=says):
         run_worker(bed.addresses, SPECS[:2], waves)
     assert whole_steps(tmp_path) == [0, 3]
 

@@ -47,6 +47,22 @@ def test_nothing_is_handed_out_before_step_0_is_safe() -> None:
     assert member.batch == 0
 
 
+def test_another_model_than_the_checkpoints_is_told_the_folder() -> None:
+    driver = Driver(plan=EVERY_TWO, restored=replace(restored(), folder="ck"))
+    other = {"model": "mnist", "parameters": {}}
+    with pytest.raises(Refusal) as caught:
+        driver.try_join(1, **other)
+    assert caught.value.detail == (
+        "model: the job trains 'linear', this worker 'mnist'; "
+        "parameter 'w': the job has float32[], this worker's model has none of that name; "
+        "the job goes on from ck: another model needs another --checkpoint-dir"
+    )
+    opened = Driver(plan=EVERY_TWO)
+    opened.open()
+    with pytest.raises(Refusal, match=r"none of that name$"):
+        opened.try_join(2, **other)
+
+
 def test_a_first_checkpoint_that_fails_ends_the_job() -> None:
     driver = Driver(plan=EVERY_TWO)
     driver.open()
