@@ -120,7 +120,7 @@ def entry(name: str) -> ModelEntry:
     try:
         return MODELS[name]
     except KeyError:
-        close = difflib.get_close_matches(name, MODELS, n=1)
+        close = difflib.get_close_matches(name.lower(), MODELS, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ";"
         raise UnknownModelError(f"unknown model {name!r}{hint} known models: {', '.join(sorted(MODELS))}") from None
 

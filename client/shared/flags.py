@@ -132,7 +132,7 @@ class OneOf(_StrType):
 def did_you_mean(typed: str, known: Sequence[str]) -> str:
     """Returns " (did you mean ...?)" with what is closest to the word typed, or nothing."""
     # Dashes are alike in all flags, and would make any two of them resemble each other.
-    bare, words = typed.lstrip("-"), {word.lstrip("-"): word for word in known}
+    bare, words = typed.lstrip("-").lower(), {word.lstrip("-").lower(): word for word in known}
     if not bare:
         return ""
     close = [word for word in words if word.startswith(bare)][:1] or difflib.get_close_matches(bare, words, n=1)

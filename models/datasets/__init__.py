@@ -113,7 +113,7 @@ def _proposed(name: str, words: Iterable[str], parts: Sequence[str]) -> str:
     """What there is in place of a name, the closest in the end."""
     kinds = [*words, *([f"some of {parts[0]} to {parts[-1]}"] if parts else []), "file.py:attribute"]
     wrong = next((each for each in name.split(",") if each not in parts), name)
-    close = difflib.get_close_matches(wrong, [*words, *parts], n=1)
+    close = difflib.get_close_matches(wrong.lower(), [*words, *parts], n=1)
     return f"{', '.join(kinds[:-1])} or {kinds[-1]}" + (f" (did you mean {close[0]}?)" if close else "")
 
 

@@ -40,7 +40,8 @@ def folder_of(directory: Path, inner: str, names: Iterable[str]) -> Path:
         DataFileError: `directory` is not a directory.
     """
     if not directory.is_dir():
-        raise DataFileError(f"{directory}: {'is not' if directory.exists() else 'there is no such'} directory")
+        found = "is not a" if directory.exists() else "there is no such"
+        raise DataFileError(f"--data-dir {directory}: {found} directory")
     here = any(os.path.lexists(stored(directory / name)) for name in names)
     return directory / inner if (directory / inner).is_dir() and not here else directory
 

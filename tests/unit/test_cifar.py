@@ -98,7 +98,7 @@ def test_b88_a_missing_file_unless_a_part_is_asked_for(folder: Path) -> None:
 
 def test_b88_no_file_at_all(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"{tmp_path / 'data_batch_1.bin.gz'}: is missing"
-    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: there is no such directory"
+    assert refusal(tmp_path / "none") == f"--data-dir {tmp_path / 'none'}: there is no such directory"
 
 
 def test_b88_no_test_file(folder: Path) -> None:

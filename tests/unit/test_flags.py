@@ -100,6 +100,8 @@ def test_a_flag_before_its_command_is_told_where_it_belongs() -> None:
         ("--ps", ["--json", "--help"], ""),
         ("--jsno", ["--json", "--help"], " (did you mean --json?)"),
         ("", ["cifar10", "mnist"], ""),
+        ("MNIST", ["cifar10", "mnist"], " (did you mean mnist?)"),
+        ("scale", ["Hollow", "Scale"], " (did you mean Scale?)"),
     ],
 )
 def test_only_what_is_like_it_is_proposed(typed: str, known: list[str], hint: str) -> None:

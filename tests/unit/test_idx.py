@@ -187,7 +187,7 @@ def test_b83_no_read_permission(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_b83_no_folder(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: there is no such directory"
+    assert refusal(tmp_path / "none") == f"--data-dir {tmp_path / 'none'}: there is no such directory"
     assert refusal(tmp_path) == f"{tmp_path / TRAIN_IMAGES}.gz: is missing"
 
 

@@ -37,6 +37,7 @@ def test_listing_models_imports_no_tensorflow() -> None:
     ("name", "text"),
     [
         ("mnits", "unknown model 'mnits', did you mean 'mnist'? known models: cifar10, embedding, linear, mnist"),
+        ("MNIST", "unknown model 'MNIST', did you mean 'mnist'? known models: cifar10, embedding, linear, mnist"),
         ("resnet", "unknown model 'resnet'; known models: cifar10, embedding, linear, mnist"),
     ],
 )
