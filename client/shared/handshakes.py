@@ -43,7 +43,7 @@ def unlike(details: str) -> str | None:
     if "Socket closed" in details or "Connection reset" in details:
         return "it closes each connection at once (does it want TLS, --tls-ca, or is it no psserver?)"
     if "before receiving SETTINGS" in details:
-        return "it takes connections and says nothing (is its process stopped, or is it no psserver?)"
+        return "it takes connections and says nothing (does it still start, was it stopped, or is it no psserver?)"
     return None
 
 

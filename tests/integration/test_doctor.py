@@ -158,7 +158,7 @@ def test_what_says_nothing() -> None:
     with mute() as silent:
         failures = failed(look(silent, 1.0))
     # Whether gRPC's patience ends first, or that of the call.
-    silence = {"it takes connections and says nothing (is its process stopped, or is it no psserver?)"}
+    silence = {"it takes connections and says nothing (does it still start, was it stopped, or is it no psserver?)"}
     silence.add("no answer in time (is its process stopped, or a link cut?)")
     assert failures.keys() == {"ps 0"}
     assert failures["ps 0"] in {f"{silent}: {text}" for text in silence}
