@@ -131,7 +131,7 @@ def _why_not(channel: grpc.Channel, address: str) -> str | None:
         channel.unary_unary(_PROBE, None, None)(b"", timeout=_PROBE_SECONDS)
     except grpc.RpcError as error:
         if isinstance(refusal := from_rpc_error(error, address), Untrusted):
-            raise refusal from error
+            raise refusal from None
         failure: Any = error
         at_it = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         return None if at_it else unlike(failure.details() or "") or ""

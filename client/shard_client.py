@@ -54,7 +54,8 @@ class ShardClient:
         try:
             yield
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from error
+            # Its text has all that gRPC says; a traceback of gRPC's calls would say nothing more.
+            raise from_rpc_error(error, self.address) from None
 
     def _call(self, method: Any, request: object, response: type[Response], timeout: float = CALL_SECONDS) -> Response:
         self.check_open()
@@ -172,4 +173,4 @@ def _decode(data: bytes, address: str) -> tuple[wire.PullResponse, ChunkView | N
     try:
         return detach_chunk(wire.PullResponse, data)
     except ValueError as error:
-        raise Corrupt(f"{address}: {error}") from error
+        raise Corrupt(f"{address}: {error}") from None

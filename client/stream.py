@@ -213,9 +213,9 @@ class TrainingStream:
         except StopIteration:
             raise self._error() from None
         except grpc.RpcError as error:
-            raise self._expired or from_rpc_error(error, self.address) from error
+            raise self._expired or from_rpc_error(error, self.address) from None
         except ValueError as error:
-            raise Corrupt(f"{self.address}: {error}") from error
+            raise Corrupt(f"{self.address}: {error}") from None
 
     def _error(self) -> PsError:
         return self.failure() or PeerLost(f"{self.address}: the stream is closed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
@@ -181,6 +182,14 @@ def test_b02_exactly_the_unreachable_are_named() -> None:
             assert client.status().phase == "empty", "the one that is there is connected"
             with pytest.raises(PeerUnreachable, match=says):
                 client.join("test", SMALL)
+
+
+def test_what_nobody_answers_is_one_short_traceback() -> None:
+    with held_port() as port, PSClient(f"127.0.0.1:{port}", timeout=1) as client:
+        for ask in (client.pull, client.status):
+            with pytest.raises(PeerUnreachable, match="is the job over, or the address wrong") as failed:
+                ask()
+            assert "".join(traceback.format_exception(failed.value)).count("Traceback") == 1
 
 
 def test_b01_late_server_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
