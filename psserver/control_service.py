@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from grpc_ps.client.shared.endings import STOPPED
 from grpc_ps.client.shared.errors import CheckpointError
 from grpc_ps.protos import control_pb2 as wire
 from grpc_ps.protos import parameter_server_pb2 as worker_wire
@@ -103,7 +104,7 @@ class ControlService:
     async def StopJob(self, request: wire.StopJobRequest, context: Any) -> wire.StopJobResponse:
         """See `control.proto`."""
         lead = lead_of(self._coordinator)
-        lead.stop(Done(0, "stopped on request"))
+        lead.stop(Done(0, STOPPED))
         return wire.StopJobResponse(global_step=lead.job.step)
 
     async def Checkpoint(self, request: wire.CheckpointRequest, context: Any) -> wire.CheckpointResponse:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from grpc_ps.client.shared.endings import CANCELLED
 from grpc_ps.client.shared.errors import CheckpointError, Mismatch, UsageError
 from grpc_ps.client.shared.logs import event
 from grpc_ps.psserver.checkpoint_keeper import CheckpointKeeper
@@ -104,7 +105,7 @@ class Jobs:
         return job
 
     def _stop_cancelled(self) -> None:
-        self._lead.act(lambda now: self._lead.job.stop(Done(0, "cancelled on request"), now, hurried=True))
+        self._lead.act(lambda now: self._lead.job.stop(Done(0, CANCELLED), now, hurried=True))
 
     def ending(self, job: QueuedJob) -> Done | None:
         """How a job ends that ends with the cluster; a lead that finds it on the disk goes on with it."""

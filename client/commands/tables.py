@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpc_ps.client.client import ClusterStatus, WorkerStatus
+from grpc_ps.client.shared.endings import came_to_its_end
 from grpc_ps.client.shared.wire_flags import what_travels
 from grpc_ps.client.time_shares import ShardShares, Shares, StepShares, shares
 
@@ -58,10 +59,14 @@ def picture(
 
 
 def headline(now: ClusterStatus) -> str:
-    """Returns the job in one line: phase, model, mode, global step, and what it waits for or how it ended."""
+    """Returns the job in one line: phase, model, mode, global step, and what it waits for or how it ended.
+
+    One that nobody had to stop is "done".
+    """
     settings = now.settings
     number = f"job {now.job_number}" if now.job_number else ""
-    parts = [now.phase, number, now.model, str(settings.get("mode", "")), _progress(now)]
+    done = now.phase == "stopped" and came_to_its_end(now.exit_code, now.reason)
+    parts = ["done" if done else now.phase, number, now.model, str(settings.get("mode", "")), _progress(now)]
     if now.paused:
         parts.append("paused")
     if now.waiting_for:
@@ -114,9 +119,9 @@ def _factor(factor: float) -> str:
 
 def _ahead(most: object) -> str:
     """The bound in the words of --max-staleness: it counts pushes, unlike the workers' column, which counts updates."""
-    return (
-        "no bound on pushes ahead" if most == -1 else f"at most {counted(most, 'push', 'pushes')} ahead of the slowest"
-    )
+    if most == -1:
+        return "no worker waits for slower ones"
+    return f"at most {counted(most, 'push', 'pushes')} ahead of the slowest"
 
 
 def counted(number: object, one: str, more: str | None = None) -> str:

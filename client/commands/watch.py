@@ -16,7 +16,7 @@ from rich.live import Live
 from grpc_ps.client.client import ClusterStatus
 from grpc_ps.client.cluster_file import ClusterFile, runs
 from grpc_ps.client.commands import tables
-from grpc_ps.client.commands.follow import CtrlC, Follower, check_ended
+from grpc_ps.client.commands.follow import CtrlC, Follower, check_ended, ending
 from grpc_ps.client.commands.target import connect, launch_folder, target_options
 from grpc_ps.client.shared.errors import JobFailed, PeerLost, PeerUnreachable
 from grpc_ps.client.shared.flags import MAX_U32, Command, Real, Whole
@@ -53,6 +53,9 @@ def watch(ps: str | None, log_dir: Path | None, interval: float, number: int | N
             with suppress(PeerUnreachable, PeerLost):
                 if (ended := follower.end(last.job_number)) is not None:
                     check_ended(ended)
+                    if not as_json:
+                        # The last evaluation came after the last reading.
+                        print(ending(ended), flush=True)
                     return
     if interrupt.came:
         raise KeyboardInterrupt

@@ -302,6 +302,12 @@ def test_watching_a_cluster_that_stands_ends_with_the_job_and_its_exit_code(
     assert failed.value.exit_code == 3
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(", ")[:2] for line in lines] == [["empty", "mnist"], ["running", "job 3"]]
-    with FakeControl(status(10, run=7, job_number=3), status(100, run=7, job_number=3, phase=STOPPED)) as lead:
-        lead.jobs = [[DONE]]
-        assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
+    evaluated = wire.Evaluation(global_step=100, metrics={"accuracy": 0.9125})
+    done = job_status("DONE", global_step=100, started_ms=1000, ended_ms=13_400, evaluation=evaluated)
+    for json_too in ([], ["--json"]):
+        with FakeControl(status(10, run=7, job_number=3), status(100, run=7, job_number=3, phase=STOPPED)) as lead:
+            lead.jobs = [[done]]
+            assert run(["watch", "--ps", lead.address, "--interval", "0.001", *json_too]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert json_too or last == "job 3: done: global step 100, accuracy 0.9125, 12.4 s"
+        assert last.startswith("{") == bool(json_too)

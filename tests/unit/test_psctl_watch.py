@@ -40,7 +40,7 @@ def test_status_shows_the_job_its_shards_and_its_workers(capsys: pytest.CaptureF
     output = capsys.readouterr().out
     assert output.splitlines()[:3] == [
         "running, mnist, async, global step 30 of 3000, paused",
-        "learning rate 0.01 (0.5 of the schedule's), no bound on pushes ahead, loss 0.25",
+        "learning rate 0.01 (0.5 of the schedule's), no worker waits for slower ones, loss 0.25",
         "evaluation at global step 20: accuracy 0.9125, loss 0.5",
     ]
     assert table_rows(output, "workers") == [
@@ -176,10 +176,19 @@ def test_a_job_that_has_failed_says_so(capsys: pytest.CaptureFixture[str]) -> No
     assert (record["exit_code"], record["reason"]) == (5, "worker 1:\nNaN in w")
 
 
-@pytest.mark.parametrize(("reason", "shown"), [("", ""), ("stopped on request", ", stopped on request")])
-def test_a_job_that_has_ended_well(reason: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "how"),
+    [
+        ("", "done"),
+        ("all workers are out of data", "done"),
+        ("stopped on request", "stopped"),
+        ("cancelled on request", "stopped"),
+    ],
+)
+def test_a_job_that_nobody_had_to_stop_is_done(reason: str, how: str) -> None:
     now = cluster_status(status(phase=STOPPED, reason=reason))
-    assert tables.headline(now) == f"stopped, mnist, async, global step 30 of 3000{shown}"
+    because = f", {reason}" if reason else ""
+    assert tables.headline(now) == f"{how}, mnist, async, global step 30 of 3000{because}"
 
 
 def test_status_before_there_is_a_job(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,11 +214,11 @@ def test_watch_prints_a_line_a_reading_until_the_job_stops(capsys: pytest.Captur
     readings = [status(30, uptime_ms=5000), status(130, uptime_ms=5500), status(200, uptime_ms=6000, phase=STOPPED)]
     with FakeControl(*readings) as lead:
         assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
-    tail = "learning rate 0.01, no bound on pushes ahead, workers 1, loss 0.25, late 2"
+    tail = "learning rate 0.01, no worker waits for slower ones, workers 1, loss 0.25, late 2"
     assert capsys.readouterr().out.splitlines() == [
         f"running, mnist, async, global step 30 of 3000, {tail}",
         f"running, mnist, async, global step 130 of 3000, 200 steps/s, {tail}",
-        f"stopped, mnist, async, global step 200 of 3000, 170 steps/s, {tail}",
+        f"done, mnist, async, global step 200 of 3000, 170 steps/s, {tail}",
     ]
 
 
@@ -260,7 +269,7 @@ def test_on_a_terminal_a_table_is_drawn_anew(
         assert run(["watch", "--ps", lead.address, "--interval", "0.001"]) == 0
     shown = screen.getvalue()
     assert "running, mnist, async, global step 30 of 3000" in shown
-    assert "stopped, mnist, async, global step 60 of 3000, 30 steps/s" in shown
+    assert "done, mnist, async, global step 60 of 3000, 30 steps/s" in shown
     assert shown.count("workers") == shown.count("shards") >= 2
     assert "\x1b[1A" in shown, "the second table stands where the first one stood"
     assert capsys.readouterr().out == ""
@@ -293,4 +302,4 @@ def test_the_loss_is_of_the_newest_applied_pushes() -> None:
 
 
 def test_a_line_without_workers() -> None:
-    assert line_of(reading(0, 0, workers=[]), None).endswith("no bound on pushes ahead, workers 0")
+    assert line_of(reading(0, 0, workers=[]), None).endswith("no worker waits for slower ones, workers 0")
