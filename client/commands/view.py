@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
@@ -48,7 +49,7 @@ class _Lines:
 
     def observe(self, event: LaunchEvent) -> None:
         # A worker's summary on stdout is for the launcher; it gives the whole cluster's at the end.
-        if isinstance(event, Line) and not (event.stdout and event.text.startswith("{")):
+        if isinstance(event, Line) and not _is_summary(event):
             self._say(f"[{event.child.name}] {event.text}")
         elif isinstance(event, Exited):
             self._say(f"[{event.child.name}] ended with exit code {event.child.code}")
@@ -62,6 +63,11 @@ class _Lines:
         # Whoever read the output may be gone (`| head`); the cluster runs on, and its logs are kept.
         with suppress(BrokenPipeError):
             print(text, file=self._out, flush=True)
+
+
+def _is_summary(line: Line) -> bool:
+    """Whether a worker says its last figures."""
+    return line.stdout and line.text.startswith("{")
 
 
 def step_bars(out: TextIO) -> Progress:
@@ -87,6 +93,8 @@ class _Bars:
         self._tasks: dict[str, TaskID] = {}
         # The last one that was said to have begun from a checkpoint.
         self._generation = 0
+        # Steps that workers said of themselves in the end, which the lead may not have told before.
+        self._last: dict[str, int] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -99,15 +107,26 @@ class _Bars:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(5 * _INTERVAL)
+        for name, completed in self._last.items():
+            if name in self._tasks:
+                self._progress.update(self._tasks[name], completed=completed)
         self._progress.stop()
 
     def observe(self, event: LaunchEvent) -> None:
         if isinstance(event, Line) and ": evaluation at " in event.text:
             self._print(event.text)
+        elif isinstance(event, Line) and _is_summary(event):
+            self._note_last(event)
         elif isinstance(event, Exited) and event.child.code:
             self._print(f"[{event.child.name}] ended with exit code {event.child.code}")
         elif isinstance(event, Restart):
             self._print(str(event))
+
+    def _note_last(self, summary: Line) -> None:
+        with suppress(ValueError, KeyError, TypeError):  # It is what the process says, whatever process that is.
+            record = json.loads(summary.text)
+            self._last[summary.child.name] = int(record["local_steps"])
+            self._last["cluster"] = max(self._last.get("cluster", 0), int(record["global_step"]))
 
     def _print(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False)

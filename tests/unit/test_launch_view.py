@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_control import status
@@ -12,6 +14,7 @@ from fake_control import status
 from grpc_ps.client.client import ClusterStatus, PSClient
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.launch import Restart
+from grpc_ps.client.processes import Line
 from grpc_ps.client.status import cluster_status
 from grpc_ps.protos import control_pb2 as wire
 
@@ -34,10 +37,14 @@ def test_bars_show_global_and_local_steps(monkeypatch: pytest.MonkeyPatch) -> No
         # A lead that was gone is looked for again.
         assert both.wait(30)
         view.observe(Restart("worker 1", 137, 2, 5, 0.5))
+        assert "local step" not in output.getvalue(), "nothing is shown before the end where there is no terminal"
+        worker: Any = SimpleNamespace(name="worker 1")
+        for text in ('{"worker": 1, "local_steps": 17, "global_step": 33}', '{"worker": 1}', "{ no summary"):
+            view.observe(Line(worker, text, stdout=True))
     shown = output.getvalue()
     assert shown.count("resumed from step 10") == 1
     assert "restart worker 1 (signal 9), 2 of 5, in 0.5 s" in shown
     assert "global step" in shown
-    assert "30/3000 running" in shown
+    assert "33/3000 running" in shown, "what a worker said last was not known to the lead before"
     assert "worker 1 local step" in shown
-    assert "15/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"
+    assert "17/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"
