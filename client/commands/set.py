@@ -21,6 +21,16 @@ _FLAGS = "--mode, --workers, --backup, --min-workers, --max-staleness, --learnin
 _STALENESS_HELP = "Async: applied pushes that a worker may be ahead of the slowest one."
 
 
+def _refuse_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Refuses what belongs to the schedule. What comes closest is another kind of number."""
+    if value is not None:
+        raise click.UsageError(
+            "unknown option --learning-rate (did you mean --learning-rate-factor? That is a factor:"
+            f" {value} there is {value} times the schedule's rate)",
+            ctx,
+        )
+
+
 @click.command("set", cls=Command)
 @target_options
 @click.option("--mode", type=OneOf(*MODES), help="Updates one by one, or in rounds.")
@@ -31,8 +41,9 @@ _STALENESS_HELP = "Async: applied pushes that a worker may be ahead of the slowe
 @click.option(
     "--learning-rate-factor",
     type=Real(above=0),
-    help="What the schedule's learning rate is multiplied with; 1 is the schedule's own.",
+    help="What the schedule's learning rate is multiplied with; 1 is the schedule's own, 0.1 a tenth of it.",
 )
+@click.option("--learning-rate", "--lr", hidden=True, expose_value=False, callback=_refuse_rate)
 @click.option("--pause", is_flag=True, help="Workers finish what they compute, and get nothing new.")
 @click.option("--resume", is_flag=True, help="Workers get work again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for programs.")

@@ -105,7 +105,11 @@ def test_what_the_lead_refuses_is_passed_on(refusal: Mismatch | NotOpen) -> None
         (["--learning-rate-factor", "nan"], "--learning-rate-factor nan: must be a finite number above 0"),
         (["--mode", "asnyc"], "--mode asnyc: must be one of async, sync (did you mean async?)"),
         (["--pasue"], "unknown option --pasue (did you mean --pause?)"),
-        (["--learning-rate", "1"], "unknown option --learning-rate (did you mean --learning-rate-factor?)"),
+        (
+            ["--learning-rate", "0.1"],
+            "unknown option --learning-rate (did you mean --learning-rate-factor? That is a factor: 0.1 there is 0.1"
+            " times the schedule's rate)",
+        ),
     ],
 )
 def test_b08_b09_bad_flags_are_refused_before_a_connection_is_made(flags: list[str], text: str) -> None:
