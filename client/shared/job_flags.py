@@ -17,6 +17,8 @@ MODES = ("async", "sync")
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "ftrl")
 CLIPS = ("clip_value", "clip_norm", "global_clip_norm")
 
+# What --help says of settings for which a model has defaults.
+_MODELS = "Default: the model's."
 # Settings that only some optimizers have.
 _OPTIMIZERS_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -59,11 +61,15 @@ def _end_flags() -> dict[str, Decorator[Any]]:
     )
     every_help = "Global steps from one evaluation to the next. Default: none, or 100 with --until."
     return {
-        "steps": option("--steps", type=Whole(1), help="Global step at which the job ends."),
+        "steps": option(
+            "--steps",
+            type=Whole(1),
+            help=f"Global step at which the job ends. {_MODELS[:-1]}, where neither --epochs nor --until is given.",
+        ),
         "epochs": option("--epochs", type=Whole(1), help="Times that each example is used."),
         "until": option("--until", metavar="METRIC>=NUMBER|METRIC<=NUMBER", callback=until, help=until_help),
         "eval_every": option("--eval-every", type=Whole(1), help=every_help),
-        "batch_size": option("--batch-size", type=Whole(1, MAX_U32), help="Examples in one batch."),
+        "batch_size": option("--batch-size", type=Whole(1, MAX_U32), help=f"Examples in one batch. {_MODELS}"),
         "seed": option("--seed", type=Whole(), help="Seed of the initial values and the order of examples."),
     }
 
@@ -74,7 +80,9 @@ def _optimizer_flags() -> dict[str, Decorator[Any]]:
     decay = partial(option, type=Real(minimum=0, below=1))
     amount = partial(option, type=Real(minimum=0))
     return {
-        "optimizer": option("--optimizer", type=OneOf(*OPTIMIZERS), metavar="NAME", help=f"{', '.join(OPTIMIZERS)}."),
+        "optimizer": option(
+            "--optimizer", type=OneOf(*OPTIMIZERS), metavar="NAME", help=f"{', '.join(OPTIMIZERS)}. {_MODELS}"
+        ),
         "momentum": decay("--momentum", help="Momentum, rmsprop: decay of the velocity."),
         "nesterov": option(
             "--nesterov/--no-nesterov", default=None, help="Momentum: whether the look-ahead form is used."
@@ -98,7 +106,10 @@ def _rate_flags() -> dict[str, Decorator[Any]]:
     forms = "exponential:STEPS:RATE, staircase:STEPS:RATE, piecewise:STEP=RATE,..., cosine:STEPS[:ALPHA] or constant."
     return {
         "learning_rate": option(
-            "--learning-rate", "--lr", type=Real(above=0), help="The rate, or the one that a schedule begins with."
+            "--learning-rate",
+            "--lr",
+            type=Real(above=0),
+            help=f"The rate, or the one that a schedule begins with. {_MODELS}",
         ),
         "schedule": option("--schedule", metavar="FORM", callback=schedule, help=forms),
         "warmup_steps": option("--warmup-steps", type=Whole(), help="Steps in which the rate rises from 0."),

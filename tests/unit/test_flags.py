@@ -288,3 +288,10 @@ def test_help_shows_choices_and_topics() -> None:
     assert "--compress topk:RATIO" in shown
     for name in JOB_FLAGS:
         assert f"  {flag_of(name)}" in shown
+
+
+@pytest.mark.parametrize("flag", ["--steps", "--batch-size", "--optimizer", "--learning-rate"])
+def test_help_says_where_a_default_comes_from(flag: str) -> None:
+    (param,) = [each for each in server.params if flag in each.opts]
+    assert isinstance(param, click.Option)
+    assert "Default: the model's" in str(param.help)
