@@ -10,6 +10,7 @@ from fake_programs import installer, write_cluster
 
 from grpc_ps.client.client import PSClient
 from grpc_ps.client.commands.group import run
+from grpc_ps.client.jobs import JobQueue
 from grpc_ps.client.shared.errors import PeerLost, UsageError
 from grpc_ps.client.status import cluster_status
 
@@ -78,6 +79,7 @@ def test_stop_takes_the_address_from_the_cluster_file(install, monkeypatch, caps
     install()
     write_cluster(os.getpid())
     monkeypatch.setattr(PSClient, "status", lambda self: cluster_status(status()))
+    monkeypatch.setattr(JobQueue, "list", lambda self: ())
     monkeypatch.setattr(PSClient, "stop", lambda self: len(self.addresses) * 100 + int(self.addresses[0][-1]))
     assert run(["stop"]) == 0
     assert capsys.readouterr().out == "stopped the job at global step 101; the cluster ends\n"
