@@ -44,4 +44,5 @@ def launch(
         workers=run.summaries(),
         restarts=run.restarts,
         wall_seconds=time.monotonic() - begin,
+        resumed=run.resumed,
     )

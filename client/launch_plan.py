@@ -32,8 +32,8 @@ class LaunchPlan:
     addresses: Sequence[str] = ()
     # How many ended processes are started again, all in all.
     max_restarts: int = 0
-    # Whether the shards save the job: a shard that is started again finds its part then.
-    checkpoints: bool = False
+    # Where the shards save the job, if they do: a shard that is started again finds its part then.
+    checkpoints: Path | None = None
     # Seconds for all shards to say READY.
     ready_timeout: float = 120.0
     # Seconds for the last shards to end once the others or all workers have.
@@ -57,11 +57,19 @@ class LaunchResult:
     # How many processes were started again.
     restarts: int = 0
     wall_seconds: float = 0.0
+    # The step of the checkpoint that the job went on from first; None if it began anew.
+    resumed: int | None = None
 
     @property
     def ended_by(self) -> str:
         """What ended the job before its steps or epochs were done, as its workers were told; empty if nothing did."""
         return next((str(worker["reason"]) for worker in self.workers if worker.get("reason")), "")
+
+    @property
+    def was_over(self) -> bool:
+        """Whether the job was over in the checkpoint already, so that there was nothing to train."""
+        idle = all(worker.get("local_steps") == 0 for worker in self.workers)
+        return bool(self.workers) and idle and self.summary()["global_step"] == self.resumed
 
     def summary(self) -> dict[str, Any]:
         """Returns the run in one record for programs: the job's own figures and the workers'."""

@@ -21,8 +21,8 @@ LaunchEvent = Event | Restart
 _READY = re.compile(r"READY shard=(\d+) address=(\S+)")
 # Before that, with --metrics.
 _METRICS = re.compile(r"METRICS shard=\d+ url=(\S+)")
-# The lead says that a checkpoint is committed.
-_SAVED = re.compile(r" psserver 0 checkpoint global_step=\d+ ")
+# The lead says that a checkpoint is committed, or that it goes on from one.
+_SAVED = re.compile(r" psserver 0 (?:checkpoint|(resumed) checkpoint=.*) global_step=(\d+)\b")
 _NO_CHECKPOINTS = "its part of the model is gone with it; with --checkpoint-dir it would be started again"
 
 
@@ -48,7 +48,9 @@ class Run:
         self._restarts = Restarts(plan.max_restarts)
         self._json: dict[Child, Mapping[str, Any]] = {}
         self._drain: float | None = None
-        self._saved = False
+        # Steps of the newest checkpoint, and of that which the job went on from first.
+        self._saved: int | None = None
+        self.resumed: int | None = None
         self._listed = False
 
     @property
@@ -104,7 +106,7 @@ class Run:
             # Nobody but workers that lost the shards, which had ended well.
             return Ended(0, "")
         cause = next((child for child in failed if child.code != 4), failed[0])
-        return first if cause is failed[0] else _failure(cause)
+        return first if cause is failed[0] else _failure(cause, self._advice(cause))
 
     def close(self, exit_code: int) -> None:
         """Writes into the cluster file that the cluster has ended."""
@@ -169,10 +171,20 @@ class Run:
             raise _failure(child, _NO_CHECKPOINTS)
         restart = self._restarts.next(place.name, code)
         if restart is None:
-            raise _failure(child, f"all {self.restarts} restarts are used" if wanted else "")
+            raise _failure(child, f"all {self.restarts} restarts are used" if wanted else "", self._advice(child))
         place.due = time.monotonic() + restart.pause
         self._drain = None
         self._user(restart)
+
+    def _advice(self, child: Child) -> str:
+        """What to do when a process has ended that may end better another time; empty where nothing was saved."""
+        if self._saved is None or self._plan.checkpoints is None or not is_worth_it(child.code or 0):
+            return ""
+        folder, again = (
+            self._plan.checkpoints,
+            "" if self._plan.max_restarts else "; --max-restarts N does so by itself",
+        )
+        return f"the job is saved in {folder}, at step {self._saved}: the same command goes on from there{again}"
 
     def _is_good(self) -> bool:
         """Whether the job is over and good: the lead lets a shard end with 0 only when that is so."""
@@ -185,7 +197,7 @@ class Run:
         for place in due:
             place.due = None
             if not over:
-                command = place.command_again(saved=self._saved)
+                command = place.command_again(saved=self._saved is not None)
                 remote = place.name in self._plan.elsewhere
                 place.child = self.group.start(place.name, command, again=True, remote=remote)
         if due and self._listed:
@@ -211,8 +223,10 @@ class Run:
 
     def _observe(self, event: Event) -> None:
         """Takes what is meant for the launcher, a shard's address or a worker's summary, and passes all on."""
-        if isinstance(event, Line) and not event.stdout and _SAVED.search(event.text):
-            self._saved = True
+        if isinstance(event, Line) and not event.stdout and (saved := _SAVED.search(event.text)):
+            self._saved = int(saved[2])
+            if saved[1] and self.resumed is None:
+                self.resumed = self._saved
         place = self._place(event.child) if isinstance(event, Line) and event.stdout else None
         if isinstance(event, Line) and place is not None:
             ready = _READY.fullmatch(event.text) if place.is_shard else None
@@ -245,9 +259,9 @@ def _all_over(places: Sequence[Place]) -> bool:
     return all(place.over for place in places)
 
 
-def _failure(child: Child, more: str = "") -> Ended:
+def _failure(child: Child, *more: str) -> Ended:
     reason = f"{child.name} failed with exit code {child.code}"
-    return Ended(child.code or 4, "; ".join(filter(None, (reason, more))), [child])
+    return Ended(child.code or 4, "; ".join(filter(None, (reason, *more))), [child])
 
 
 def _late(children: Sequence[Child], what: str, seconds: float) -> Ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -16,8 +15,8 @@ import click
 from grpc_ps.client import cluster_file
 from grpc_ps.client import launch as launcher
 from grpc_ps.client.commands import launch_hosts
+from grpc_ps.client.commands.launch_report import is_where_errors_go, report
 from grpc_ps.client.commands.programs import program, run_worker, watch_worker
-from grpc_ps.client.commands.tables import counted, result_text
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.hosts import addresses
 from grpc_ps.client.shared import flags, job_flags
@@ -25,7 +24,7 @@ from grpc_ps.client.shared.checkpoint_flags import CHECKPOINT_FLAGS, checkpoint_
 from grpc_ps.client.shared.config_file import config_option
 from grpc_ps.client.shared.cores import allowed_cores
 from grpc_ps.client.shared.download_flags import DOWNLOAD_FLAGS, check_download, download_options
-from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
+from grpc_ps.client.shared.errors import UsageError
 from grpc_ps.client.shared.fault_flags import faults_for, sent_fault_options
 from grpc_ps.client.shared.flag_forms import NO_BOUND
 from grpc_ps.client.shared.flags import typed
@@ -153,7 +152,7 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
         elsewhere=elsewhere,
         addresses=addresses(hosts),
         max_restarts=values["max_restarts"],
-        checkpoints=checkpoints is not None,
+        checkpoints=checkpoints.directory if checkpoints else None,
         ready_timeout=values["ready_timeout"],
         settle=ending,
         grace=ending,
@@ -165,7 +164,8 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     bars = out.isatty() and not (values["no_progress"] or hosts or stands)
     with make_view(out, bars=bars) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
-    _report(result, folder, as_json=values["as_json"], stands=stands)
+    again = not (is_where_errors_go(out) and view.shows(result.last_lines))
+    report(result, plan, as_json=values["as_json"], stands=stands, again=again)
 
 
 def _check(passed_on: Sequence[str], values: Mapping[str, Any], out: TextIO) -> None:
@@ -259,40 +259,3 @@ def _prepare(log_dir: Path | None) -> Path:
     except OSError as error:
         raise UsageError(f"--log-dir {folder}: {error.strerror}") from None
     return folder
-
-
-def _report(result: launcher.LaunchResult, folder: Path, *, as_json: bool, stands: bool) -> None:
-    """Says how the cluster ended.
-
-    Raises:
-        PsError: it did not end well; carries the exit code.
-    """
-    if as_json:
-        print(json.dumps({**result.summary(), "log_dir": str(folder)}), flush=True)
-    if result.exit_code or result.reason:
-        for line in result.last_lines:
-            print(line, file=sys.stderr)
-        raise _failure(result, folder)
-    if stands and not as_json:
-        print(f"the cluster has ended, {result.wall_seconds:.1f} s")
-    elif not as_json:
-        print("\n".join(_summary_lines(result)))
-
-
-def _failure(result: launcher.LaunchResult, folder: Path) -> PsError:
-    return JobFailed(f"{result.reason}; logs: {folder}", exit_code=result.exit_code or 4)
-
-
-def _summary_lines(result: launcher.LaunchResult) -> list[str]:
-    whole = result.summary()
-    parts = [f"{result.ended_by or 'done'}: global step {whole['global_step']}", f"{result.wall_seconds:.1f} s"]
-    if said := result_text(whole["metrics"], whole["loss"]):
-        parts.insert(1, said)
-    if result.restarts:
-        parts.append(counted(result.restarts, "restart"))
-    lines = [", ".join(parts)]
-    for number, worker in enumerate(result.workers):
-        outcomes = ", ".join(f"{name.lower()} {count}" for name, count in worker.get("outcomes", {}).items() if count)
-        outcomes = outcomes or "no pushes"
-        lines.append(f"  worker {worker.get('worker', number)}: local step {worker.get('local_steps')}, {outcomes}")
-    return lines

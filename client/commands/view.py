@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Protocol, TextIO
@@ -13,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from grpc_ps.client.client import ClusterStatus, PSClient
 from grpc_ps.client.launch import LaunchEvent, Restart
-from grpc_ps.client.processes import Exited, Line
+from grpc_ps.client.processes import TAIL_LINES, Exited, Line
 from grpc_ps.client.shared.errors import PsError
 
 # Seconds between two looks at the cluster.
@@ -29,6 +31,9 @@ class View(Protocol):
     def started(self, addresses: tuple[str, ...]) -> None:
         """Takes the shards' addresses once all processes have been started."""
 
+    def shows(self, lines: Sequence[str]) -> bool:
+        """Whether the last one of those, each with its process's name, is among the newest that were shown."""
+
 
 def make_view(out: TextIO, *, bars: bool) -> AbstractContextManager[View]:
     """Returns the view for an output, to be entered before the cluster starts."""
@@ -40,6 +45,7 @@ class _Lines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._newest: deque[str] = deque(maxlen=TAIL_LINES)
 
     def __enter__(self) -> View:
         return self
@@ -59,7 +65,11 @@ class _Lines:
     def started(self, addresses: tuple[str, ...]) -> None:
         self._say(f"shards: {','.join(addresses)}; workers are starting, each imports TensorFlow (some seconds)")
 
+    def shows(self, lines: Sequence[str]) -> bool:
+        return bool(lines) and lines[-1] in self._newest
+
     def _say(self, text: str) -> None:
+        self._newest.append(text)
         # Whoever read the output may be gone (`| head`); the cluster runs on, and its logs are kept.
         with suppress(BrokenPipeError):
             print(text, file=self._out, flush=True)
@@ -135,6 +145,9 @@ class _Bars:
         self._set("cluster", 0, None, "starting workers: each imports TensorFlow")
         self._thread = threading.Thread(target=self._follow, args=(addresses,), name="status", daemon=True)
         self._thread.start()
+
+    def shows(self, lines: Sequence[str]) -> bool:
+        return False
 
     def _follow(self, addresses: tuple[str, ...]) -> None:
         with PSClient(addresses) as client:

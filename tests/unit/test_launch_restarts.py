@@ -115,7 +115,7 @@ def test_a_killed_worker_is_started_again(plan: Callable[..., LaunchPlan], tmp_p
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_killed_shard_gets_its_port_again(plan: Callable[..., LaunchPlan], tmp_path: Path, number: int) -> None:
     dies = shard(hello=f"if flags.shard == {number} and life == 0: {KILL}")
-    outcome, seen = run(plan(shard=dies, shards=2, workers=3, max_restarts=1, checkpoints=True))
+    outcome, seen = run(plan(shard=dies, shards=2, workers=3, max_restarts=1, checkpoints=tmp_path))
     assert (outcome.exit_code, outcome.reason, outcome.restarts) == (0, "", 1)
     assert seen.restarts() == [f"restart ps {number} (signal 9), 1 of 1"]
     assert len(seen.addresses) == 2
@@ -155,6 +155,33 @@ def test_without_checkpoints_a_lost_shard_ends_the_run(plan: Callable[..., Launc
         "ps 0 failed with exit code 137; "
         "its part of the model is gone with it; with --checkpoint-dir it would be started again"
     )
+
+
+SAYS = """print("12:00:00 psserver 0 resumed checkpoint=ck/step-00000030 global_step=30", file=sys.stderr, flush=True)
+print("12:00:01 psserver 0 checkpoint global_step=40 path=ck/step-00000040", file=sys.stderr, flush=True)
+"""
+SAVED = "the job is saved in ck, at step 40: the same command goes on from there"
+
+
+def saying(script: str) -> str:
+    return script.replace("server = socket", f"{SAYS}server = socket")
+
+
+def test_who_saved_the_job_is_told_how_it_goes_on(plan: Callable[..., LaunchPlan]) -> None:
+    outcome, _ = run(plan(shard=saying(shard(hello=KILL)), checkpoints=Path("ck")))
+    assert outcome.reason == f"ps 0 failed with exit code 137; {SAVED}; --max-restarts N does so by itself"
+    assert (outcome.exit_code, outcome.resumed) == (137, 30)
+
+
+def test_where_no_restart_is_left_the_job_goes_on_all_the_same(plan: Callable[..., LaunchPlan]) -> None:
+    dies = worker(greeted=KILL)
+    outcome, _ = run(plan(shard=saying(shard()), worker=dies, max_restarts=1, checkpoints=Path("ck")))
+    assert outcome.reason == f"worker 0 failed with exit code 137; all 1 restarts are used; {SAVED}"
+
+
+def test_nobody_is_told_of_a_checkpoint_that_is_not_there(plan: Callable[..., LaunchPlan]) -> None:
+    outcome, _ = run(plan(shard=shard(hello=KILL), checkpoints=Path("ck")))
+    assert (outcome.reason, outcome.resumed) == ("ps 0 failed with exit code 137", None)
 
 
 def test_a_shard_that_never_served_is_started_again_without_checkpoints(plan: Callable[..., LaunchPlan]) -> None:

@@ -14,7 +14,7 @@ from fake_control import status
 from grpc_ps.client.client import ClusterStatus, PSClient
 from grpc_ps.client.commands.view import make_view
 from grpc_ps.client.launch import Restart
-from grpc_ps.client.processes import Line
+from grpc_ps.client.processes import TAIL_LINES, Line
 from grpc_ps.client.status import cluster_status
 from grpc_ps.protos import control_pb2 as wire
 
@@ -48,3 +48,15 @@ def test_bars_show_global_and_local_steps(monkeypatch: pytest.MonkeyPatch) -> No
     assert "33/3000 running" in shown, "what a worker said last was not known to the lead before"
     assert "worker 1 local step" in shown
     assert "17/?      loss 0.25 late 2" in shown, "nobody knows how many of an async job are this worker's"
+
+
+def test_lines_are_known_as_long_as_they_are_among_the_newest() -> None:
+    child: Any = SimpleNamespace(name="ps 0")
+    with make_view(io.StringIO(), bars=False) as view:
+        view.observe(Line(child, "error: locked", stdout=False))
+        assert view.shows(["[ps 0] before", "[ps 0] error: locked"])
+        assert not view.shows(["[ps 1] error: locked"])
+        assert not view.shows([])
+        for number in range(TAIL_LINES):
+            view.observe(Line(child, str(number), stdout=False))
+        assert not view.shows(["[ps 0] error: locked"])

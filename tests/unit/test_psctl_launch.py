@@ -12,7 +12,7 @@ from fake_programs import REFUSING, WORKER, installer, write_cluster
 
 from grpc_ps.client import cluster_file
 from grpc_ps.client.commands.group import run
-from grpc_ps.client.commands.launch import _summary_lines
+from grpc_ps.client.commands.launch_report import summary_lines
 from grpc_ps.client.launch_plan import LaunchResult
 from grpc_ps.client.shared.errors import JobFailed, PsError, UsageError
 from grpc_ps.worker.command import worker as worker_command
@@ -186,8 +186,21 @@ def test_the_summary_has_the_loss_where_there_are_no_metrics():
         {"loss": None, "applied_step": None},
         {"loss": 8.0},
     )
-    lines = _summary_lines(LaunchResult(exit_code=0, wall_seconds=1.5, workers=workers))
+    lines = summary_lines(LaunchResult(exit_code=0, wall_seconds=1.5, workers=workers))
     assert lines[0] == "done: global step 30, loss 0.375, 1.5 s"
+
+
+@pytest.mark.parametrize(
+    ("resumed", "steps", "idle"), [(30, 0, True), (30, 4, False), (20, 0, False), (None, 0, False)]
+)
+def test_a_job_that_was_over_before_is_said_to_be(resumed, steps, idle):
+    workers = ({"global_step": 30, "local_steps": 0}, {"global_step": 30, "local_steps": steps})
+    lines = summary_lines(LaunchResult(exit_code=0, workers=workers, resumed=resumed), Path("ck"))
+    said = [
+        "nothing was trained: the job in ck was at its last step already; "
+        "a larger --steps (or --epochs) goes on from there"
+    ]
+    assert lines[3:] == (said if idle else [])
 
 
 def test_json_says_what_ended_the_job(install, capsys):
@@ -203,6 +216,14 @@ def test_a_failure_shows_the_last_lines_and_the_logs(install, capsys):
         run(["launch", "--model", "linear"])
     assert failed.value.exit_code == 5
     assert "[worker 0] flags" in capsys.readouterr().err
+
+
+def test_what_was_shown_last_is_not_shown_again(install, capsys):
+    """With --json lines go where errors do."""
+    install(psserver="import sys\nprint('psserver: error: locked', file=sys.stderr)\nsys.exit(6)")
+    with pytest.raises(JobFailed, match=r"^ps 0 failed with exit code 6; logs: "):
+        run(["launch", "--model", "linear", "--json"])
+    assert capsys.readouterr().err.count("[ps 0] psserver: error: locked\n") == 1
 
 
 def test_a_failure_with_json_is_in_the_object(install, capsys):
