@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,12 +62,21 @@ def _writes() -> bool:
     """Whether stdout takes anything. If not, what is left goes nowhere: Python would complain of it at the end."""
     try:
         print(end="", flush=True)
+        if not _reader_has_gone():
+            return True
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        return False
-    return True
+        pass
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return False
+
+
+def _reader_has_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads: of a long text that broke off there may be nothing left to write."""
+    pipes = select.poll()
+    pipes.register(sys.stdout, 0)  # errors are told in any case
+    return any(found & select.POLLERR for _, found in pipes.poll(0))
 
 
 def _say(prefix: str, text: str, code: int) -> int:

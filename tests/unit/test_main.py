@@ -80,6 +80,19 @@ def test_an_output_that_is_full_is_one_line(shown: str) -> None:
     assert (run.returncode, run.stderr) == (1, says)
 
 
+def test_an_output_whose_reader_leaves_in_the_middle_is_one_line() -> None:
+    shows = "lambda: [print('x' * 99) for _ in range(9999)]"
+    text = f"from grpc_ps.client.shared import main\nmain.run_main({shows}, 'psctl')"
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.readline()
+        run.stdout.close()
+        says = run.stderr.read()
+    assert (run.returncode, says) == (1, "psctl: error: the output cannot be written: Broken pipe\n")
+
+
 def test_program_name_is_the_default_prefix() -> None:
     text = "from grpc_ps.client.shared import errors, main\ndef f(): raise errors.Full('no place')\nmain.run_main(f)"
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
