@@ -182,6 +182,8 @@ class Command(_Strict, click.Command):
         typed = list(args)
         only_flags, ctx.allow_extra_args = not ctx.allow_extra_args, True
         left = super().parse_args(ctx, args)
+        if ctx.resilient_parsing:  # A shell asks what could come next, and shows no errors.
+            return left
         if only_flags and ctx.args:
             hint = f" (did you mean --model {ctx.args[0]}?)" if "model" in ctx.params else ""
             raise click.UsageError(f"unexpected argument {ctx.args[0]}{hint}", ctx)
@@ -192,7 +194,7 @@ class Command(_Strict, click.Command):
     def _list_given_twice(self, ctx: click.Context, typed: list[str]) -> str | None:
         """An option whose value is a list; click would take the last one and be silent about the others."""
         given = self.make_parser(ctx).parse_args(args=typed)[2]
-        for param in set(given):
+        for param in dict.fromkeys(given):
             metavar = param.metavar if isinstance(param, click.Option) and not param.multiple else None
             if metavar and metavar.endswith(",...") and given.count(param) > 1:
                 return param.opts[0]

@@ -87,6 +87,8 @@ def test_words_that_no_flag_takes_and_lists_in_two_pieces_are_refused() -> None:
     assert refusal(start, "--ps", "a:1", "--ps=b:1") == "--ps: given twice; it takes one list: --ps A,B"
     # What is no list is as people write it behind an alias: the last one counts.
     assert refusal(server, "--port", "1", "--port", "0", "--shard", "x").startswith("--shard x: must be")
+    # A shell that completes a line is told no errors.
+    assert start.make_context("start", ["x", "--ps", "a", "--ps", "b"], resilient_parsing=True).args == ["x"]
 
 
 def test_a_flag_before_its_command_is_told_where_it_belongs() -> None:
