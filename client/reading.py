@@ -65,8 +65,9 @@ class Asked:
 def pull(shards: Sequence[ShardClient], asked: Asked, timeout: float) -> Pulled:
     """Reads one snapshot from all shards; again when it did not come through, or when there are too many readers.
 
-    A lead that still gets ready to keep one is waited for, and not one that cannot be reached at all. Nor is a new one
-    asked for while another shard is out of reach: one that it cannot be told to let go of has a place for readers.
+    A lead that still gets ready to keep one is waited for, but not one that cannot be reached at all. Nor is another
+    snapshot asked for while some other shard is out of reach: the last one takes a reader's place until all shards have
+    been told to let go of it.
     """
     deadline = time.monotonic() + timeout
     while True:

@@ -90,8 +90,8 @@ class WorkerStatus:
     """One member: its pushes by outcome, the batch it holds, and milliseconds since its last heartbeat.
 
     `staleness` is that of its last applied push, in updates; `mean_staleness` and `max_staleness` are over all of them.
-    `applied_step` is the global step that this push made, None before the first, and `loss` is, when the worker was
-    last heard of, that of its batch.
+    `applied_step` is the global step that this push made, None before the first; `loss` is that of its batch, as the
+    worker last told.
     `activity` says for people what it does. `times` is None before it has told; `held_seconds` is the time that its
     pushes from the second one on were whole before it was released to go on.
     """

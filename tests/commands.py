@@ -15,7 +15,7 @@ from typing import Any
 
 # No test judges a time: a machine may be busy with several of them, each of whose processes imports TensorFlow.
 DEADLINE = 200.0
-# For what ends at once by a signal, on a machine that may be busy: no test judges a time.
+# For what a signal ends at once.
 ENDED = 30.0
 # For a worker that trains while a test does other things: else it takes the processor from them.
 UNHURRIED = "delay:PushPull=0.01"

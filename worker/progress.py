@@ -88,7 +88,7 @@ class Progress:
         self.global_step = 0
         self.local_steps = 0
         self.examples = 0
-        # Of the last push that was applied, and the global step which that made: no other gradient has counted.
+        # Of the last push that was applied, and the global step that it made: no other gradient counts.
         self.loss: float | None = None
         self.applied_step: int | None = None
         # Why the job ended before its target, and parameters of the model that the last line shows.

@@ -69,7 +69,7 @@ class Trainer:
         self._observe = observe
         self._at = at
         self._refused = 0
-        # Of the last push that was applied, and the step which that made.
+        # Of the last push that was applied, and the step that it made.
         self._loss: tf.Tensor | None = None
         self._applied_step: int | None = None
 

@@ -112,11 +112,7 @@ def when(text: str, log: str, act: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and needs 127.0.0.2"),
-    # Each process is one of ssh and one of psctl, too.
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and needs 127.0.0.2")
 
 
 def test_all_hosts_end_by_themselves(launch: Launch, capsys: pytest.CaptureFixture[str]) -> None:
