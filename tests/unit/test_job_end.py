@@ -6,9 +6,10 @@ import pytest
 from job_driver import Driver
 
 from grpc_ps.psserver.lead.limits import Limits
-from grpc_ps.psserver.lead.log import Dismiss, Done, Stop
+from grpc_ps.psserver.lead.log import Dismiss, Done, Save, Stop
 from grpc_ps.psserver.lead.membership import Member
 from grpc_ps.psserver.lead.refusal import Refusal
+from grpc_ps.psserver.lead.saving import SavePlan
 
 
 def test_steps_is_a_hard_limit() -> None:
@@ -262,3 +263,26 @@ def test_a_follower_that_comes_back_empty_costs_a_job_of_the_queue_and_is_there_
     driver.job.attendance.follow(1, 2, 555, "s1", driver.now)
     assert driver.job.done == Done(4, "shard 1 lost its state and no checkpoint is configured")
     assert driver.job.shards.missing() == []
+
+
+@pytest.mark.parametrize("told", ["shard", "job"])
+def test_whoever_is_told_to_end_waits_less_for_what_workers_keep(told: str) -> None:
+    limits = Limits(residuals=30, last_residuals=1.5)
+    driver = Driver(shards=2, plan=SavePlan(steps=2), limits=limits)
+    (member,) = driver.open()
+    driver.commit()
+    driver.push(member)
+    if told == "shard":
+        driver.job.attendance.leaving(1, driver.now)
+    else:
+        driver.job.stop(Done(4, "told to end by a signal"), driver.now, save=True, hurried=True)
+    waits = [(entry.step, entry.patience_ms) for entry in driver.news() if isinstance(entry, Save)]
+    assert waits == [(0, 30_000), (1, 1_500)]
+
+
+def test_an_end_of_its_own_is_in_no_hurry() -> None:
+    driver = Driver(plan=SavePlan(steps=2), steps=1, limits=Limits(residuals=30, last_residuals=1.5))
+    (member,) = driver.open()
+    driver.commit()
+    driver.push(member)
+    assert [entry.patience_ms for entry in driver.news() if isinstance(entry, Save)] == [30_000, 30_000]

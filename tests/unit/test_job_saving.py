@@ -284,26 +284,3 @@ def test_a_generation_that_is_over_ends_nothing() -> None:
     assert driver.job.done is None
     assert driver.job.saving is not None
     assert driver.job.saving.committed == 1
-
-
-@pytest.mark.parametrize("told", ["shard", "job"])
-def test_whoever_is_told_to_end_waits_less_for_what_workers_keep(told: str) -> None:
-    limits = Limits(residuals=30, last_residuals=1.5)
-    driver = Driver(shards=2, plan=EVERY_TWO, limits=limits)
-    (member,) = driver.open()
-    driver.commit()
-    driver.push(member)
-    if told == "shard":
-        driver.job.attendance.leaving(1, driver.now)
-    else:
-        driver.job.stop(Done(4, "told to end by a signal"), driver.now, save=True, hurried=True)
-    waits = [(entry.step, entry.patience_ms) for entry in driver.news() if isinstance(entry, Save)]
-    assert waits == [(0, 30_000), (1, 1_500)]
-
-
-def test_an_end_of_its_own_is_in_no_hurry() -> None:
-    driver = Driver(plan=EVERY_TWO, steps=1, limits=Limits(residuals=30, last_residuals=1.5))
-    (member,) = driver.open()
-    driver.commit()
-    driver.push(member)
-    assert [entry.patience_ms for entry in driver.news() if isinstance(entry, Save)] == [30_000, 30_000]

@@ -1,4 +1,4 @@
-"""psctl submit, jobs, cancel and watch --job: what is sent, what is shown, and the exit codes."""
+"""psctl submit and watch --job: what is sent, what is shown, and the exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import grpc
 import pytest
 from fake_control import FakeControl, job_status, status
 from fake_programs import install_programs
-from printed_tables import table_rows
 
 from grpc_ps.client.commands import follow
 from grpc_ps.client.commands.group import run
@@ -255,40 +254,6 @@ def test_a_lead_that_has_lost_its_queue(capsys: pytest.CaptureFixture[str]) -> N
             submit(lead, "--model", "linear")
         with pytest.raises(UsageError, match=r"^there is no job 4: "):
             run(["watch", "--ps", lead.address, "--job", "4"])
-
-
-def test_the_jobs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    with FakeControl() as lead:
-        present = running(10, 2500, number=4, workers=2, started_ms=2000)
-        lead.jobs = [[FAILED, present, job_status("QUEUED", number=5)]]
-        busy = wire.StandingWorker(name="a:1", carrying=4)
-        lead.standing = [busy, wire.StandingWorker(name="b:2", failure="no data", failed=3)]
-        lead.lost = [wire.StandingWorker(name="c:3", carrying=4, silent_ms=35_000)]
-        assert run(["jobs", "--ps", lead.address]) == 0
-    output = capsys.readouterr().out
-    rows = [row.split(" ") for row in table_rows(output, "jobs")]
-    assert [row[:7] for row in rows[:3]] == [
-        ["3", "try", "mnist", "failed", "0", "of", "100"],
-        ["4", "try", "mnist", "running", "10", "of", "100"],
-        ["5", "try", "mnist", "queued", "0", "of", "100"],
-    ]
-    assert (rows[0][7], rows[1][7], rows[1][-2:]) == ("3", "2", ["2.5", "s"])
-    assert "2 standing workers, 1 of them carrying out a job" in output
-    assert "job 3: host:1: /d: no such folder" in output
-    assert "job 3: b:2: no data" in output
-    assert "job 4: c:3: lost, not heard of for 35 s (was it killed or stopped" in output
-    with FakeControl() as lead:
-        lead.jobs = [[running(10, 100)]]
-        assert run(["jobs", "--ps", lead.address, "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert (record["jobs"][0]["number"], record["standing"], record["lost"]) == (3, [], [])
-
-
-def test_a_job_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
-    with FakeControl() as lead:
-        assert run(["cancel", "4", "--ps", lead.address]) == 0
-    assert lead.cancelled == [4]
-    assert capsys.readouterr().out == "job 4 is cancelled at global step 9: its workers leave\n"
 
 
 def test_watching_a_cluster_that_stands_ends_with_the_job_and_its_exit_code(

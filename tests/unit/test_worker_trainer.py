@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -15,12 +13,8 @@ from grpc_ps.client.shared.errors import JobFailed, NonFinite
 from grpc_ps.client.step_times import StepTimes
 from grpc_ps.models.datasets.line import Line
 from grpc_ps.models.linear import Linear
-from grpc_ps.models.mnist import Mnist
-from grpc_ps.worker.config import WorkerConfig
 from grpc_ps.worker.data import NumberedFeed, source
-from grpc_ps.worker.initial import InitialFile
 from grpc_ps.worker.progress import Progress
-from grpc_ps.worker.settings import default_settings, stated_settings, until_metric
 from grpc_ps.worker.slots import Fed
 from grpc_ps.worker.step import Step
 from grpc_ps.worker.tensors import aligned_array
@@ -276,37 +270,3 @@ def test_only_the_evaluator_evaluates() -> None:
     session.evaluator = True
     train(trainer(evaluate=asked.append)[0], session, feed(), target=4)
     assert asked == [1, 2, 3, 4]
-
-
-def test_settings_of_a_model_give_way_to_the_users() -> None:
-    chosen = default_settings({}, Mnist.defaults)
-    assert chosen == {
-        "optimizer": "adagrad",
-        "learning_rate": 0.01,
-        "batch_size": 100,
-        "steps": 3000,
-        "initial_accumulator": 1e-5,
-    }
-    assert "steps" not in default_settings({"epochs": 2}, Mnist.defaults)
-    assert "steps" not in default_settings({"until": "accuracy>=0.9"}, Mnist.defaults)
-    own = replace(Mnist.defaults, hyper={"rho": 0.5, "batch_size": 7, "steps": 8})
-    assert default_settings({}, own) == {
-        "optimizer": "adagrad",
-        "learning_rate": 0.01,
-        "batch_size": 100,
-        "steps": 3000,
-        "rho": 0.5,
-    }
-    assert "steps" not in default_settings({"epochs": 2}, own)
-    config = WorkerConfig(addresses=(), model="linear", arguments={}, stated={"seed": 4})
-    assert stated_settings(config, Line()) == {"seed": 4, "examples": 0, "data": "line-0.1-0.3"}
-    initial = InitialFile(Path("w.npz"), "0f" * 32, {})
-    assert stated_settings(replace(config, initial=initial), Line())["initial_values"] == "0f" * 32
-
-
-@pytest.mark.parametrize(
-    ("settings", "metric"),
-    [({}, None), ({"until": ""}, None), ({"until": "accuracy>=0.97"}, "accuracy"), ({"until": "loss<=1e-3"}, "loss")],
-)
-def test_the_metric_that_ends_a_job(settings: dict[str, Any], metric: str | None) -> None:
-    assert until_metric(settings) == metric
