@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ Messages = Generator[Message, None, None]
 
 # Seconds between two attempts, and the least that one gets.
 _PAUSE = 0.2
+# Seconds that a reading which has failed waits for its calls to end; they do that beside it if they take longer.
+_END_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,11 @@ def _pin(shards: Sequence[ShardClient], timeout: float, asked: Asked) -> tuple[M
 
 def _read(shards: Sequence[ShardClient], asked: Asked, lead: Messages, first: Message, timeout: float) -> Pulled:
     meta = first[0].meta
-    # All shards begin to send at once; gRPC keeps what is not read yet within its window.
-    others = [shard.pull(meta.snapshot, timeout, keep=asked.keep) for shard in shards[1:]]
+    others: list[Messages] = []
     try:
+        # All shards begin to send at once; gRPC keeps what is not read yet within its window.
+        for shard in shards[1:]:
+            others.append(shard.pull(meta.snapshot, timeout, keep=asked.keep))  # noqa: PERF401  # one may raise
         parameters = _parameters(meta, asked.names, len(shards))
         _receive(chain((first,), lead), parameters.shards[0], meta, shards[0].address)
         for shard, images, messages in zip(shards[1:], parameters.shards[1:], others, strict=True):
@@ -114,15 +119,27 @@ def _read(shards: Sequence[ShardClient], asked: Asked, lead: Messages, first: Me
         pulled = Pulled(meta.global_step, parameters.arrays)
         _read_tables(RowReader(shards, parameters.tables, meta, timeout), asked, pulled)
         return pulled
+    except Exception:
+        _end(others)
+        raise
     finally:
         lead.close()
-        _end(others)
         if asked.keep:
             _let_go(shards, meta.snapshot)
 
 
 def _end(calls: Sequence[Messages]) -> None:
-    """Ends calls, also of which nothing was read: a shard lets go of what it had pinned already when a call ends."""
+    """Ends calls, also of which nothing was read: a shard lets go of what it had pinned already when a call ends.
+
+    One that was cancelled before it had come there would end nothing, so its beginning is awaited, for a second. A
+    shard that stands still is not waited for any longer.
+    """
+    ending = threading.Thread(target=_begin_and_end, args=(calls,), name="end-reading", daemon=True)
+    ending.start()
+    ending.join(_END_SECONDS)
+
+
+def _begin_and_end(calls: Sequence[Messages]) -> None:
     for messages in calls:
         with suppress(PsError):
             next(messages, None)

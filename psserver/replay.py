@@ -145,6 +145,11 @@ class Replay:
         return self._updates.tables
 
     @property
+    def has_values(self) -> bool:
+        """Whether the job's values are here: some time after the entry that opens it."""
+        return self._rounds.snapshot is not None
+
+    @property
     def delivered(self) -> int:
         """Position of the last entry taken."""
         return self._backlog.delivered

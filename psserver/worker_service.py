@@ -118,7 +118,9 @@ class WorkerService:
             raise UsageError(f"not a PullRequest: {error}") from error
         name = request.snapshot or secrets.randbits(63) | 1
         if not request.snapshot:
-            lead_of(self._coordinator).pin(name, averages=request.averages, listed=request.shard_count)
+            lead = lead_of(self._coordinator)
+            await self._values()
+            lead.pin(name, averages=request.averages, listed=request.shard_count)
         try:
             pinned = await self._pinned(name)
             image = self._asked(request, pinned)
@@ -135,6 +137,14 @@ class WorkerService:
         if not request.table or plan is None:
             return pinned.snapshot
         return table_image(request, pinned, plan.tables, self._replay.chunk_bytes)
+
+    async def _values(self) -> None:
+        """Waits until an open job's values are here: a reader that is told to come again has pinned nothing."""
+        replay = self._replay
+        try:
+            await replay.until(lambda: replay.has_values or not replay.opened, replay.patience, "the values")
+        except PeerLost:
+            raise SnapshotGone("this shard still takes in the job's values: ask again") from None
 
     async def _pinned(self, name: int) -> Pinned:
         pins = self._replay.pins

@@ -15,7 +15,8 @@ from light_worker import constant, run_worker, scalar
 from local_cluster import LocalCluster
 from ports import held_port
 
-from grpc_ps.client import PSClient
+from grpc_ps.client import PSClient, reading
+from grpc_ps.client.shard_client import ShardClient
 from grpc_ps.client.shared.errors import REASON_KEY, Mismatch, PeerUnreachable, UsageError
 from grpc_ps.protos.parameter_server_pb2 import PullRequest, PullResponse
 from grpc_ps.protos.parameter_server_pb2_grpc import ParameterServerStub
@@ -101,6 +102,27 @@ def test_readings_that_fail_leave_nothing_pinned(shards: Shards, asked: dict[str
     wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")
 
 
+def test_a_reading_that_fails_does_not_wait_for_a_shard_that_stands_still(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other shard is silent: the reading that fails ends at once, and the call there some time later."""
+    said = threading.Event()
+
+    def silent(self: ShardClient, snapshot: int, *arguments: Any, **more: Any) -> Iterator[Any]:
+        messages = pull(self, snapshot, *arguments, **more)
+        if self.address == follower:
+            assert said.wait(DEADLINE)
+        yield from messages
+
+    pull, follower = ShardClient.pull, shards.cluster.servers[1].address
+    monkeypatch.setattr(ShardClient, "pull", silent)
+    with PSClient(shards.cluster.addresses, timeout=DEADLINE) as client:
+        with pytest.raises(UsageError, match="nobody"):
+            client.pull(["nobody"])
+        said.set()
+        wait_for(lambda: shards.held() == (0, 0, 0), "all to be let go of")
+
+
 def test_a_shard_out_of_reach_is_named_and_takes_one_place_of_readers(shards: Shards) -> None:
     with held_port() as port:
         nobody = f"127.0.0.1:{port}"
@@ -128,8 +150,11 @@ def test_a_reader_waits_for_a_shard_that_still_gets_ready(monkeypatch: pytest.Mo
     ):
         worker.join("test", [scalar()]).open({"w": np.ones((), np.float32)})
         wait_for(lambda: reader.status().phase == "running", "the values")
-        reading = pool.submit(reader.pull)
-        pins = cluster.servers[0]._coordinator.job.pins  # type: ignore[union-attr]  # shard 0 has one
-        wait_for(lambda: reading.done() or len(pins) > 1, "a second question")
+        asked: list[object] = []
+        pin = reading._pin
+        monkeypatch.setattr(reading, "_pin", lambda *arguments: asked.append(arguments) or pin(*arguments))
+        values = pool.submit(reader.pull)
+        wait_for(lambda: values.done() or len(asked) > 2, "further questions")
+        assert len(cluster.servers[0]._coordinator.job.pins) == 0  # type: ignore[union-attr]  # shard 0 has one
         ready.set()
-        assert float(reading.result(DEADLINE).values["w"]) == 1.0
+        assert float(values.result(DEADLINE).values["w"]) == 1.0
