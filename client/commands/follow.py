@@ -58,6 +58,7 @@ class Follower:
         self._may_return = may_return
         self._heard = time.monotonic()
         self._known = False
+        self._beside = ""
 
     def follow(self, number: int, *, as_json: bool = False, bars: bool = True) -> JobStatus:
         """Shows the job until it has ended, and how it did; as JSON that is one line on stdout.
@@ -111,9 +112,8 @@ class Follower:
         if now.state != "queued" or not now.waiting_for:
             return ""
         with suppress(PsError):  # A lead that goes away meanwhile is the next reading's matter.
-            if not self._jobs.standing():
-                return workers_line((), self._addresses)
-        return ""
+            self._beside = "" if self._jobs.standing() else workers_line((), self._addresses)
+        return self._beside
 
     def _read(self, number: int) -> JobStatus | None:
         """Returns a reading, None while a lead that has answered before is out of reach."""
