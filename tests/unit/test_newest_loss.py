@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from fake_control import status
 
+from grpc_ps.client.commands import tables
+from grpc_ps.client.commands.watch import line_of
 from grpc_ps.client.shared.newest_loss import newest_loss
+from grpc_ps.client.status import cluster_status
+from grpc_ps.protos import control_pb2 as wire
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,12 @@ from grpc_ps.client.shared.newest_loss import newest_loss
 )
 def test_only_the_newest_applied_pushes_count(told: list[tuple[float | None, int | None]], loss: float | None) -> None:
     assert newest_loss(told) == loss
+
+
+def test_status_and_watch_show_it() -> None:
+    told = [(0.5, 30), (0.25, 29), (8.0, 2), (8.0, None)]
+    workers = [wire.WorkerStatus(worker=number, loss=loss, applied_step=at) for number, (loss, at) in enumerate(told)]
+    now = cluster_status(status(workers=workers))
+    assert (now.loss, tables.loss(now)) == (0.375, "loss 0.375")
+    assert ", workers 4, loss 0.375" in line_of(now, None)
+    assert cluster_status(status(workers=workers[3:])).loss is None

@@ -292,14 +292,5 @@ def test_a_lead_that_has_started_anew_has_no_pace_yet() -> None:
     assert pace(reading(30, 2000, generation=3)) == 20
 
 
-def test_the_loss_is_of_the_newest_applied_pushes() -> None:
-    told = [(0.5, 30), (0.25, 29), (8.0, 2), (8.0, None)]
-    workers = [wire.WorkerStatus(worker=number, loss=loss, applied_step=at) for number, (loss, at) in enumerate(told)]
-    now = reading(30, 0, workers=workers)
-    assert (now.loss, tables.loss(now)) == (0.375, "loss 0.375")
-    assert ", workers 4, loss 0.375" in line_of(now, None)
-    assert reading(30, 0, workers=workers[3:]).loss is None
-
-
 def test_a_line_without_workers() -> None:
     assert line_of(reading(0, 0, workers=[]), None).endswith("no worker waits for slower ones, workers 0")
