@@ -107,6 +107,20 @@ class Seen:
         return [str(event) for event in self.events if isinstance(event, Restart)]
 
 
+class Acting(Seen):
+    """Does something once, when what it has seen is enough for it."""
+
+    def __init__(self, enough: Callable[[], object], do: Callable[[], object]) -> None:
+        super().__init__()
+        self._enough, self._do, self._done = enough, do, False
+
+    def observe(self, event: LaunchEvent) -> None:
+        super().observe(event)
+        if not self._done and self._enough():
+            self._done = True
+            self._do()
+
+
 def run(plan: LaunchPlan, seen: Seen | None = None) -> tuple[LaunchResult, Seen]:
     """Launches, and returns how that ended and what was seen."""
     seen = seen or Seen()
