@@ -20,7 +20,7 @@ from grpc_ps.client.shared.process import prepare_process
 MODULES = {
     "psctl": ("grpc_ps.client.commands", "grpc_ps.client.commands.group"),
     "psserver": ("grpc_ps.psserver.cli", "grpc_ps.psserver.command"),
-    "worker": ("grpc_ps.worker.command", "grpc_ps.worker.loading"),
+    "worker": ("grpc_ps.worker.cli", "grpc_ps.worker.command", "grpc_ps.worker.loading"),
 }
 
 
@@ -73,10 +73,10 @@ def call(name: str, module: str, arguments: list[str]) -> tuple[int, str]:
 
 def main() -> None:
     name = sys.argv[1]
-    home, rest = MODULES[name]
+    home, *rest = MODULES[name]
     prepare_process()
-    import_module(home)
-    import_module(rest)
+    for module in (home, *rest):
+        import_module(module)
     for line in sys.stdin:
         print(json.dumps(call(name, home, json.loads(line))), flush=True)
 
