@@ -162,10 +162,15 @@ def launch(shards: int, workers: int, log_dir: Path | None, **values: Any) -> No
     if stands:
         print("the cluster stands by: psctl submit --model NAME, in this folder, gives it a job", file=out, flush=True)
     bars = out.isatty() and not (values["no_progress"] or hosts or stands)
+    _launch_in_view(plan, out, bars=bars, as_json=values["as_json"], stands=stands)
+
+
+def _launch_in_view(plan: launcher.LaunchPlan, out: TextIO, *, bars: bool, as_json: bool, stands: bool) -> None:
+    """Launches, shows it, and says how it ended. Raises as `report`."""
     with make_view(out, bars=bars) as view:
         result = launcher.launch(plan, observe=view.observe, started=view.started)
     again = not (is_where_errors_go(out) and view.shows(result.last_lines))
-    report(result, plan, as_json=values["as_json"], stands=stands, again=again)
+    report(result, plan, as_json=as_json, stands=stands, again=again)
 
 
 def _check(passed_on: Sequence[str], values: Mapping[str, Any], out: TextIO) -> None:
