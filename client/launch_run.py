@@ -180,11 +180,9 @@ class Run:
         """What to do when a process has ended that may end better another time; empty where nothing was saved."""
         if self._saved is None or self._plan.checkpoints is None or not is_worth_it(child.code or 0):
             return ""
-        folder, again = (
-            self._plan.checkpoints,
-            "" if self._plan.max_restarts else "; --max-restarts N does so by itself",
-        )
-        return f"the job is saved in {folder}, at step {self._saved}: the same command goes on from there{again}"
+        again = "" if self._plan.max_restarts else "; --max-restarts N does so by itself"
+        where = f"in {self._plan.checkpoints}, at step {self._saved}"
+        return f"the job is saved {where}: the same command goes on from there{again}"
 
     def _is_good(self) -> bool:
         """Whether the job is over and good: the lead lets a shard end with 0 only when that is so."""
